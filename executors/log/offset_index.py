@@ -25,11 +25,11 @@ class OffsetIndex(IndexFile):
 
     @property
     def room(self) -> int:
-        """Entries that may still be added."""
+        """The number of entries that may still be added."""
         return self.capacity - self.entries
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry at or below ``offset``; the segment's start when there is none."""
+        """The last entry at or below ``offset``; the segment's start without such an entry."""
         return self._before(self._search(0, offset - self.base_offset))
 
     def lookup_position(self, position: int) -> OffsetPosition:

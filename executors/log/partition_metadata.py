@@ -23,7 +23,7 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """Raises DecodeError."""
+    """The topic id in the text of a file.  Raises DecodeError."""
     fields: dict[str, str] = {}
     for line in data.decode("ascii", errors="replace").splitlines():
         name, _, value = line.partition(":")
@@ -39,7 +39,7 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
 def claim_partition_dir(
     half: FileHalf, partition_dir: str, wanted: uuid.UUID | None
 ) -> uuid.UUID | None:
-    """The topic id of the directory; the wanted id is written where the directory has none.
+    """The topic id of the directory.  A directory without an id gets the wanted id.
 
     Raises KafkaError(INCONSISTENT_TOPIC_ID), CorruptLogError.
     """

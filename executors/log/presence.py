@@ -109,7 +109,7 @@ class LogPresence:
 def require_present(half: FileHalf, partition_dir: str) -> None:
     """Check that a directory holds its former log.  Raises LostLogError if not.
 
-    ``partition.metadata`` and the name of a first segment became durable when it was made.
+    ``partition.metadata`` and the name of the first segment became durable when the log was made.
     """
     names = half.list(partition_dir)
     if not names:

@@ -22,11 +22,11 @@ from sparklog.wire.records.record_slices import RecordSlice, record_slices
 
 #: Decompressed bytes that one search by timestamp may read.
 SEARCH_BYTES_MAX: Final = 16 * 1024 * 1024
-#: The same for the search for the largest timestamp, which may have to look into many batches.
+#: The same for a search for the largest timestamp, which may have to decode many batches.
 LARGEST_BYTES_MAX: Final = 64 * 1024 * 1024
 #: Decompressed bytes of records that are held at once.
 _SLICE_BYTES: Final = 256 * 1024
-#: Batches of fewer records are decoded one by one: NumPy stays out of such a broker.
+#: Records of smaller batches are decoded one by one, so that the broker need not import NumPy.
 _FEW_RECORDS: Final = 512
 
 
@@ -47,8 +47,8 @@ def first_largest_record(
 ) -> OffsetTimestamp | None:
     """The first record with the largest timestamp in a batch, if that is above ``above``.
 
-    Beyond the budget the header is believed: its largest timestamp, at the offset that the search
-    came to.
+    Beyond the budget the result is the largest timestamp of the header, at the offset that the
+    search has reached.
     """
     best: OffsetTimestamp | None = None
     try:
@@ -66,7 +66,8 @@ def first_record(
 ) -> OffsetTimestamp | None:
     """The first record at or above ``start_offset`` with at least this timestamp.
 
-    Beyond the budget: the first offset that was not looked at, with the batch's largest timestamp.
+    Beyond the budget the result is the first offset that was not checked, with the batch's largest
+    timestamp.
     """
     try:
         for found in _from_offset(handle, span, start_offset, budget, at_least=timestamp):
@@ -78,7 +79,7 @@ def first_record(
 
 
 class _BeyondBudgetError(Exception):
-    """The budget is used up; ``offset`` is the first that was not looked at."""
+    """The budget is used up; ``offset`` is the first offset that was not checked."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset)
@@ -95,11 +96,12 @@ def _from_offset(
 ) -> Iterator[OffsetTimestamp]:
     """The records at or above ``start_offset`` that can be the result of the search.
 
-    That is the first with a timestamp of ``at_least``, or for None the first with the largest.
+    The result is the first record with a timestamp of ``at_least`` or later; for None it is the
+    first record with the largest timestamp.
 
     Raises KafkaError for a wrong CRC: a sound copy of the batch may hold the answer.
     """
-    #: Where the search is: the first offset that it has not passed by.
+    #: The first offset that the search has not passed.
     reached = max(span.base_offset, start_offset)
     if not budget.bytes_left:
         raise _BeyondBudgetError(reached)

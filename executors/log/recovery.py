@@ -76,7 +76,7 @@ class LogRecovery:
         self._epochs = epochs
         self._recovery_point = recovery_point
         self._compacted = compacted
-        #: The log must not end below this offset; 0 if all flushed records were deleted since.
+        #: The log must not end below this offset; 0 if all flushed records have been deleted.
         #: Retention moves the log start to the end and deletes files without a flush; a crash can
         #: bring some of them back.
         self.promised_end = recovery_point if recovery_point > log_start_offset else 0
@@ -108,7 +108,7 @@ class LogRecovery:
                 break
 
     def follows(self, before: Segment, segment: Segment) -> bool:
-        """Whether nothing is lost between two segments that were flushed.
+        """Whether no record is lost between two segments that were flushed.
 
         A log that Kafka has compacted has gaps between segments too.
         """

@@ -10,9 +10,9 @@ from sparklog.storage_backends.base import Buffer, FileHalf
 def replace_file(half: FileHalf, path: str, data: Buffer, *, durable: bool) -> None:
     """Replace the file by ``data``; a killed process leaves the old file or the new file.
 
-    ``durable``: a machine that crashes leaves one of the two as well, and not a torn one; the new
-    name is durable after the next flush of the directory.  The opening of the log removes a file
-    that a crash leaves under the second name.
+    With ``durable``, a crash of the machine leaves one of the two files as well, never a torn file;
+    the new name is durable after the next flush of the directory.  The opening of the log removes a
+    file that a crash leaves under the second name.
     """
     new = path + NEW_SUFFIX
     half.delete(new)

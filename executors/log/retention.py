@@ -22,7 +22,7 @@ class SegmentAge(Protocol):
 
     @property
     def age_timestamp(self) -> int:
-        """Largest record timestamp in milliseconds; time of the last append if there is none."""
+        """The largest record timestamp in ms; without timestamps, the time of the last append."""
         ...
 
 

@@ -67,8 +67,11 @@ def roll_reason(
 
 
 def segment_ms_max(config: TopicConfig) -> int:
-    """``segment.ms``, shorter where records have to be compacted before: the active segment is
-    never cleaned (``LogConfig.maxSegmentMs``)."""
+    """The greatest age of an active segment in milliseconds (``LogConfig.maxSegmentMs``).
+
+    It is ``segment.ms``, or less where records must be compacted earlier, because the active
+    segment is never cleaned.
+    """
     if not config.compacts:
         return config.segment_ms
     return min(config.segment_ms, config.max_compaction_lag_ms)
@@ -80,8 +83,10 @@ def fits_relative(base_offset: int, offset: int) -> bool:
 
 
 def roll_jitter_ms(partition_dir: str, base_offset: int, config: TopicConfig) -> int:
-    """``segment.jitter.ms`` spreads the rolls of many partitions: a share of it that looks random
-    and is the same in every run."""
+    """The share of ``segment.jitter.ms`` by which this segment is rolled earlier.
+
+    The share looks random, and is the same in every run.  It spreads the rolls of many partitions.
+    """
     limit = min(config.segment_jitter_ms, segment_ms_max(config))
     if limit == 0:
         return 0

@@ -76,7 +76,7 @@ class Roller:
         return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
 
     def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> bool:
-        """Seal the active segment and start one at ``base_offset``; False if it starts there.
+        """Seal the active segment and start a new one at ``base_offset``; False if it starts there.
 
         Raises StorageError, and then nothing has changed.
         """

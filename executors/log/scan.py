@@ -27,7 +27,10 @@ _WINDOW_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The file is sound up to ``valid_size``; ``damage`` says what follows, None at its end."""
+    """The result of a scan: the file is sound up to ``valid_size``.
+
+    ``damage`` says what is wrong there; None at the end of the file.
+    """
 
     valid_size: int
     next_offset: int
@@ -41,7 +44,7 @@ def scan_batches(
     *,
     gapless_from: int = MAX_INT64,
 ) -> Scan:
-    """Visit header and position of every sound batch, in order, up to the first that is not.
+    """Visit header and position of every sound batch, in order, up to the first damaged batch.
 
     A batch's checksum leaves its offset out.  From ``gapless_from`` on, where nothing but appends
     can have been, a batch that does not follow the one before is damage too.
@@ -76,16 +79,16 @@ class ScanWindow:
         self._bytes = b""
 
     def read(self, position: int, count: int) -> bytes:
-        """``count`` bytes, however many that are; fewer at the end of the file."""
+        """Read ``count`` bytes, which may exceed a window; fewer at the end of the file."""
         return self._handle.read(position, count)
 
     def header(self, position: int) -> BatchHeader | None:
-        """The header at ``position``, None when the file ends in it."""
+        """The header at ``position``; None when the file ends inside the header."""
         head = self.take(position, BATCH_OVERHEAD)
         return read_header(head) if len(head) == BATCH_OVERHEAD else None
 
     def checksum_damage(self, header: BatchHeader, position: int) -> str | None:
-        """What is wrong with the CRC of a batch that lies whole in the file."""
+        """The damage in the checksum of a whole batch; None for a right checksum."""
         at, end, computed = position + CRC_START, position + header.size, 0
         while at < end:
             part = self.take(at, min(end - at, _WINDOW_BYTES))
@@ -98,7 +101,7 @@ class ScanWindow:
         return f"CRC is {header.crc:#010x}, the bytes give {computed:#010x}"
 
     def take(self, position: int, count: int) -> memoryview:
-        """``count`` (at most a window) bytes; fewer at the end of the file."""
+        """Read ``count`` bytes, at most a window; fewer at the end of the file."""
         index = position - self._start
         if not 0 <= index <= len(self._bytes) - count:
             self._bytes = self._handle.read(position, _WINDOW_BYTES)
@@ -107,7 +110,7 @@ class ScanWindow:
 
 
 def header_damage(header: BatchHeader, bytes_left: int) -> str | None:
-    """The field of a header that cannot be right, whatever batch is before it; None if none."""
+    """The field of a header that is wrong whatever batch precedes; None without such a field."""
     if header.magic != MAGIC_V2:
         return f"magic is {header.magic}"
     if not BATCH_OVERHEAD <= header.size <= bytes_left:

@@ -5,7 +5,7 @@ segments, when to roll or what to delete.
 
 The offset and the time index only make lookups fast.  A lookup trusts an offset entry if the batch
 at its position ends at its offset; otherwise both indexes are rebuilt from the log file.  The
-transaction index is no such hint: recovery guarantees that it is right.
+transaction index is not a hint: recovery guarantees that it is right.
 """
 
 import logging
@@ -45,9 +45,9 @@ from sparklog.wire.records.control import EndTxnMarker
 
 logger = logging.getLogger(__name__)
 
-#: Writes whose positions are remembered.
+#: The number of writes whose positions are remembered.
 _BEGINS_MAX = 32
-#: A cleaned segment has the base offset of one that it replaces, so segments are numbered.
+#: A cleaned segment has the base offset of a replaced segment, so a number identifies segments.
 _numbers = count()
 
 

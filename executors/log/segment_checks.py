@@ -12,7 +12,7 @@ from sparklog.types import NO_TIMESTAMP
 
 
 def indexes_fit(segment: Segment) -> bool:
-    """Whether the last entries are right, and no index is empty that must have entries."""
+    """Whether the last entries are right, and every index that must have entries has some."""
     try:
         return _offset_index_fits(segment) and _time_index_fits(segment)
     except (IndexDamageError, CorruptLogError):

@@ -32,7 +32,7 @@ def find_batches(
 
 
 def are_emptied(segment: Segment, position: int, size: int) -> bool:
-    """Whether compaction has left no record in the batches at ``position``, ``size`` bytes."""
+    """Whether compaction has left no record in the ``size`` bytes of batches at ``position``."""
     if size % BATCH_OVERHEAD:
         return False
     end = position + size

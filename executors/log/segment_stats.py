@@ -1,8 +1,8 @@
 """The measurement of a sealed segment, and the check whether an old measurement still holds.
 
 Owns: the work of a worker thread on one segment's files: its statistics, and its indexes too,
-because one walk over the batches gives both.  Must not know the other segments, or who uses the
-statistics.
+because one walk over the batches gives both.  Must not know the other segments, or how the
+statistics are used.
 """
 
 import logging
@@ -32,7 +32,7 @@ from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, read_header
 
 #: Bytes of batches that one read takes.
 _GROUP_BYTES: Final = 1 << 20
-#: The range of records that cannot be decoded: any timestamp.
+#: The range of records that cannot be decoded: they may have any timestamp.
 _ANY_TIME: Final = (-MAX_INT64 - 1, MAX_INT64)
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 class SegmentFiles:
     """The files of one segment, for any thread; nothing else of the segment is used here.
 
-    ``number`` differs from that of a cleaned segment which has taken over the paths.
+    ``number`` tells the segment from a cleaned segment that has taken over its paths.
     """
 
     half: FileHalf
@@ -107,7 +107,7 @@ class SegmentFiles:
             replace_file(self.half, path, packed, durable=True)
 
     def write_stats(self, stats: SegmentStats) -> None:
-        """Replace the ``.stats``, atomically unless the machine crashes."""
+        """Replace the ``.stats`` file; the replacement is atomic unless the machine crashes."""
         data = encode_stats(stats, self.base_offset)
         replace_file(self.half, self.stats_path, data, durable=False)
 
@@ -200,7 +200,7 @@ class Measuring:
     def _take(self, group: list[tuple[BatchHeader, bytes]], owners: list[int]) -> None:
         if not group:
             return
-        # Only here, because NumPy comes along.
+        # Imported only here, because it imports NumPy.
         from sparklog.wire.records.record_times import record_times
 
         for owner, pair in zip(owners, record_times(group), strict=True):

@@ -68,9 +68,9 @@ class SnapshotFiles:
     def load_latest(
         self, producers: ProducerState, now_ms: int, at_most: int | None = None
     ) -> int | None:
-        """Load the newest snapshot that is whole; its offset.  Damaged ones are deleted.
+        """Load the newest whole snapshot; return its offset.  Damaged snapshots are deleted.
 
-        ``at_most``: none from above this offset, which stay as they are.
+        Snapshots above ``at_most`` are neither loaded nor deleted.
         """
         while usable := [o for o in self.offsets if at_most is None or o <= at_most]:
             offset = usable[-1]
@@ -103,7 +103,7 @@ class SnapshotFiles:
             self.delete(offset)
 
     def keep_only(self, wanted: set[int]) -> None:
-        """Delete all snapshots but these and the newest."""
+        """Delete all snapshots except these and the newest."""
         for offset in [offset for offset in self.offsets[:-1] if offset not in wanted]:
             self.delete(offset)
 

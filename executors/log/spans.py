@@ -13,11 +13,11 @@ from sparklog.storage_backends.base import FileHandle
 from sparklog.wire.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
 from sparklog.wire.records.control import CONTROL_BYTES_MAX, EndTxnMarker, read_marker
 
-#: Read at first: the header that is wanted is mostly among the first few.
+#: Bytes of the first read: the wanted header is mostly among the first few.
 _FIRST_WINDOW_BYTES: Final = 256
-#: Read at a time after that: many small batches, or the header of a large one.
+#: Bytes of each later read: many small batches, or the header of a large batch.
 _WINDOW_BYTES: Final = 8192
-#: So many headers are read with small windows before large ones pay.
+#: The number of headers that are read with small windows before large windows pay.
 _SMALL_WINDOWS: Final = 3
 _LENGTH: Final = struct.Struct(">8xi")
 #: Base offset, last offset delta, max timestamp.
@@ -54,7 +54,7 @@ def iter_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[
 
 
 def marker_at(handle: FileHandle, position: int, header: BatchHeader) -> EndTxnMarker | None:
-    """The marker in a control batch; None if it holds none.  Raises CorruptLogError."""
+    """The marker in a control batch; None without a marker.  Raises CorruptLogError."""
     if header.size > CONTROL_BYTES_MAX:
         raise CorruptLogError(handle.path, position, f"a control batch of {header.size} bytes")
     try:

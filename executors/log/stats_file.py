@@ -1,7 +1,7 @@
 """The ``.stats`` file of a segment: the state of its log file and indexes, and timestamp ranges.
 
-Owns: bytes <-> values, and the checks whether they describe a given file.  Must not know who
-measures.  Kafka has no such file and ignores it.
+Owns: bytes <-> values, and the checks whether they describe a given file.  Must not know how a
+segment is measured.  Kafka has no such file and ignores it.
 
 Layout, big endian.  Header: magic ``SLST``, version i16 = 1, CRC-32C u32 of the rest of the header,
 size of the log file i64, next offset i64, position i64 and CRC u32 of the last batch, largest

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-#: Yields calls that block and touch nothing but files, is sent their results (or thrown their
-#: exceptions), and returns a ``T``.  What it looks at may have changed meanwhile.
+#: A generator that yields calls which block and use nothing but files.  Each call's result is sent
+#: back, or its exception thrown.  The generator returns a ``T``.  The log may change during a call.
 Steps = Generator[Callable[[], Any], Any, T]
 
 

@@ -43,9 +43,9 @@ class TimeIndex(IndexFile):
             )
 
     def lookup(self, timestamp: int) -> tuple[TimestampOffset, TimestampOffset | None]:
-        """The last entry at or below ``timestamp``, and the one after it, if there is one.
+        """The last entry at or below ``timestamp``, and the next entry, if there is one.
 
-        (-1, base offset) stands for the former when there is none.
+        Without an entry at or below ``timestamp``, the first value is (-1, base offset).
         """
         slot = self._search(0, timestamp)
         before = self._absolute(self._entry(slot - 1) if slot else None)

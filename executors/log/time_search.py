@@ -53,8 +53,8 @@ class TimeSearch:
     def first_from(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
         """The first record with at least this timestamp, or None; exact in any order of times.
 
-        Records that cannot be decoded are skipped.  Beyond SEARCH_BYTES_MAX of records a lower
-        bound: no record before that offset has such a timestamp.
+        Records that cannot be decoded are skipped.  Beyond SEARCH_BYTES_MAX of records the
+        result is a lower bound: no record before that offset has such a timestamp.
         """
         return self._search(partial(first_at_or_after, self._segments, timestamp))
 
@@ -76,7 +76,7 @@ class TimeSearch:
 def search_until_unchanged(
     search: Search, ends: Callable[[], tuple[int, int]]
 ) -> Steps[OffsetTimestamp | None]:
-    """``search`` again while ``ends`` changes: the log start and the number of truncations."""
+    """Search until ``ends`` (log start, number of truncations) has not changed meanwhile."""
     while True:
         before = ends()
         try:

@@ -1,4 +1,4 @@
-"""The truncation of one log: what is written down before, which files go, and in which order.
+"""The truncation of one log: the files that are changed, and their order.
 
 Owns: the recovery point and log start while a truncation is under way, and the truncation itself,
 of the clean offset, segments, snapshots, leader epochs and producer state, each step durable before
@@ -74,7 +74,7 @@ class LogTruncation:
         return self._log_start_before if self._flush.abandon_truncation() else log_start_offset
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:
-        """Drop what ends at or above ``offset``, which lies above the first base offset.
+        """Drop every batch that ends at or above ``offset``, which is above the first base offset.
 
         Blocks.  A StorageError leaves a log that must not be used.
         """

@@ -1,4 +1,4 @@
-"""The loading of segments that need no recovery, because all their records were flushed.
+"""The loading of segments without recovery, because all their records were flushed.
 
 Owns: the checks of a segment's files by ``.stats`` and by the ends of the indexes, and when the
 indexes are rebuilt.  Must not know the recovery after a crash, or leader epochs.

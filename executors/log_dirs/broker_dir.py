@@ -110,8 +110,8 @@ def _read_epoch(marker: bytes) -> int:
 class BrokerDir:
     """A locked log directory.
 
-    ``clean`` says that the last broker stopped cleanly here, with the broker epoch ``clean_epoch``;
-    the marker file is deleted by then.
+    ``clean`` says that the last broker process stopped cleanly here, with the broker epoch
+    ``clean_epoch``.  The marker file itself is deleted already.
     """
 
     def __init__(self, half: FileHalf, path: str, meta: MetaProperties, lock: Lock) -> None:
@@ -222,7 +222,7 @@ class BrokerDir:
             )
 
     def _remove_leftovers(self) -> None:
-        """Remove what a killed predecessor left half written, here and in partition directories."""
+        """Remove the half-written files of a killed process, here and in partition directories."""
         half, path = self.half, self.path
         half.remove_leftovers(path)
         partition_names = [name for name in half.list(path) if half.is_folder(f"{path}/{name}")]

@@ -56,7 +56,7 @@ class LogCheckpoints:
         return points.get(tp, 0) <= log.recovery_point and starts.get(tp, 0) <= log.log_start_offset
 
     async def note(self, opened: Iterable[TopicPartition]) -> None:
-        """Name newly opened logs in the checkpoint before they take records.
+        """Write newly opened logs into the checkpoint before they take records.
 
         If the directory of a partition were lost later, the next start could not tell the partition
         from a new one otherwise.
@@ -74,8 +74,8 @@ class LogCheckpoints:
     ) -> None:
         """Write the checkpoints of all log directories; entries of closed replicas stay.
 
-        ``log_starts`` are new log starts that are written before the logs have them.  ``then``
-        applies them to the logs, before anything else is written.  Raises StorageError when a log
+        ``log_starts`` are new log starts, which are written before the logs take them.  ``then``
+        makes the logs take them, before another write begins.  Raises StorageError when a log
         directory fails; the other log directories are written all the same.
         """
         failure: StorageError | None = None

@@ -1,7 +1,7 @@
 """Probes of a disk after an operation on it has failed.
 
 Owns: at most one probe per log directory at a time, and the decision that a disk has failed.  Must
-not know what lies on the disk.
+not know the files on the disk.
 
 A disk that is full or read-only refuses writes, and reads go on until the disk is repaired.  After
 any other error the disk counts as failed for as long as the broker runs.
@@ -16,14 +16,14 @@ from sparklog.errors import StorageError
 from sparklog.executors.log_dirs.broker_dir import BrokerDir
 from sparklog.storage_backends.blocking import run_blocking
 
-#: Errors that can pass without another disk.
+#: Errors after which the same disk may work again.
 _PASSING: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EMFILE, errno.ENFILE}
 )
 
 
 class DiskWatch:
-    """Probes log directories; ``on_failure`` is awaited once for each that has failed."""
+    """Probes log directories; ``on_failure`` is awaited once for each failed directory."""
 
     def __init__(self, on_failure: Callable[[BrokerDir, StorageError], Awaitable[None]]) -> None:
         self._on_failure = on_failure

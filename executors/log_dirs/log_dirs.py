@@ -40,7 +40,7 @@ class LogDirFailure:
 
 
 class LogDirs:
-    """The log directories of one broker; failed ones move from ``working`` to ``failed``."""
+    """The log directories of one broker; failed directories move from ``working`` to ``failed``."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class LogDirs:
         self._homes.setdefault(topic_partition, log_dir)
 
     def fail(self, log_dir: BrokerDir, error: StorageError) -> list[TopicPartition]:
-        """A log directory has failed; return the partitions in it."""
+        """Take a log directory out of use; return the partitions in it."""
         if log_dir not in self.working:
             return []
         self.working.remove(log_dir)

@@ -29,7 +29,8 @@ logger = logging.getLogger(__name__)
 class LogWatch:
     """The checks of one broker.
 
-    ``find`` and ``every`` return open partitions; ``files`` knows the logs with appends.
+    ``find`` returns an open partition by name, ``every`` all of them; ``files`` knows the logs with
+    appends.
     ``on_loss`` is called for a log that has lost files, ``on_disk_error`` for a log whose disk
     failed during the check.
     """

@@ -3,7 +3,7 @@
 Owns: the order in which such a directory is set aside or deleted.  Must not know open logs or
 roles.  All calls block.
 
-What is left of a partition's log is kept in one directory, ``TOPIC-N.TOPICID-lost``.  If the log is
+The rest of a lost log is kept in one directory, ``TOPIC-N.TOPICID-lost``.  If the log is
 lost again before its copy is complete, the first directory stays, because it may hold more.
 """
 

@@ -1,6 +1,6 @@
 """The partition directories inside a log directory.
 
-Owns: what the name of a directory says, and the order of a deletion.  Must not know open logs.  All
+Owns: the meaning of a directory's name, and the order of a deletion.  Must not know open logs.  All
 calls on files block.
 """
 
@@ -15,15 +15,15 @@ from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
 
-#: A directory whose deletion has begun; its name is no partition's any more.
+#: The suffix of a directory whose deletion has begun, and which belongs to no partition any more.
 DELETED_DIR_SUFFIX = "-delete"
-#: A stray directory (``UnifiedLog.StrayDirSuffix``); brokers leave it alone.
+#: The suffix of a stray directory (``UnifiedLog.StrayDirSuffix``), which brokers never open.
 STRAY_DIR_SUFFIX = "-stray"
 #: The longest name that file systems take.
 DIR_NAME_CHARACTERS_MAX = 255
 
 
-#: Characters of the topic in a name, so that the name stays below 255 bytes.
+#: Most characters of the topic in such a name, so that the name stays below 255 bytes.
 _TOPIC_CHARACTERS_MAX: Final = 180
 _NAME: Final = re.compile(r".+-(\d+)\.([0-9a-f]{32})-lost")
 
@@ -111,7 +111,8 @@ def _stray_name(name: str, number: int) -> str:
 def delete_partition_dir(half: FileHalf, root: str, name: str, topic_id: UUID) -> None:
     """Delete a partition directory.
 
-    It is renamed first: a topic of the same name may be created while the files are deleted.
+    The directory is renamed first, because a topic of the same name may be created while the files
+    are deleted.
     """
     if not half.is_folder(f"{root}/{name}"):
         return

@@ -27,7 +27,7 @@ from sparklog.wire.protocol.messages.alter_partition import (
 
 #: Partitions in one request; further partitions go with the next request.
 PARTITIONS_MAX = 10_000
-#: In place of a partition that is missing in the response.
+#: Stands for a partition that is missing in the response.
 _UNANSWERED = ResponsePartitionData(error_code=int(ErrorCode.UNKNOWN_SERVER_ERROR))
 
 logger = logging.getLogger(__name__)

@@ -12,11 +12,11 @@ fails, keeps the tombstones and markers of all replicas.
 Kafka drops a tombstone by time alone, and relies on absent replicas to come back within
 ``delete.retention.ms``.
 
-Limits: a replica that is taken out of the partition while its broker is away, and is given back to
-this broker before it returns, goes on with its old log.  And a new replica that changes its leader
-while it copies may meet a transaction's data at one leader, and at the next leader the place of the
-marker, which is gone as that leader has compacted the data already: the transaction stays open
-there until it is aborted by a tool.
+Two limits.  First: suppose that a replica is removed from a broker that is away, and is assigned to
+the same broker again before the broker returns.  Then the replica goes on with its old log.
+Second: suppose that a new replica changes its leader while it copies the log.  It may copy a
+transaction's data from the first leader, while the second leader has compacted both data and
+marker.  Then the transaction stays open in the new replica until a tool aborts it.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, Read
 
 #: Timeout of the request to one replica, in seconds.
 ANSWER_TIMEOUT_S: Final = 5.0
-#: Nothing is known of a replica: its log may hold older values anywhere.
+#: The clean offset of a replica that gives no answer: its log may hold older values anywhere.
 _UNKNOWN: Final = 0
 
 

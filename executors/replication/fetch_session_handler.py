@@ -46,7 +46,7 @@ Key: TypeAlias = tuple[UUID, int]
 
 
 class Replica(Protocol):
-    """The replica, as far as a fetch session needs it."""
+    """A replica, as far as a fetch session needs to know it."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -58,7 +58,7 @@ class Replica(Protocol):
     def high_watermark(self) -> int: ...
 
     def fetch_position(self) -> FetchPosition | None:
-        """None while the replica must not fetch."""
+        """The position of the next fetch; None while the replica must not fetch."""
 
 
 ReplicaT = TypeVar("ReplicaT", bound=Replica)
@@ -77,7 +77,7 @@ class Fetched(Generic[ReplicaT]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diverged(Generic[ReplicaT]):
-    """The log diverges from the leader's: records of ``epoch`` end at ``end_offset`` there."""
+    """The log diverges from the leader's, where the records of ``epoch`` end at ``end_offset``."""
 
     replica: ReplicaT
     position: FetchPosition
@@ -123,7 +123,7 @@ class _SentPosition:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    """A request in flight; a ``full`` one opens a session, or is sent without sessions."""
+    """A request in flight.  A ``full`` request opens a session, or belongs to none."""
 
     serial: int
     session: int

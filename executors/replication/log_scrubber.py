@@ -1,8 +1,8 @@
 """The background check of the sealed segments of this broker's logs for damage.
 
 Owns: when a segment is checked (all segments once in ``log.scrub.interval.ms``, a suspected segment
-soon), the pace of the checks, and the repair of what they find.  Must not know how a segment is
-checked or a range repaired.
+soon), the pace of the checks, and the repair of the ranges that they find damaged.  Must not know
+how a segment is checked or a range repaired.
 
 One segment is checked at a time, with at most ``log.scrub.io.max.bytes.per.second`` and a tenth of
 a core.  A suspected segment is checked again ``CHECK_AGAIN_S`` later at the earliest.  So clients
@@ -26,7 +26,7 @@ from sparklog.types import TopicPartition
 FIRST_PASS_S: Final = 600.0
 #: A segment is checked on suspicion at most once in this time.
 CHECK_AGAIN_S: Final = 10.0
-#: Suspected segments that are remembered.
+#: Most suspected segments that are remembered.
 SUSPECTED_MAX: Final = 1000
 #: The first and the longest time between two repairs of a range that no replica could repair.
 RETRY_S: Final = (5.0, 60.0)
@@ -154,7 +154,7 @@ class LogScrubber:
     # suspicions
 
     async def _check_suspected(self) -> None:
-        """Check one suspected segment; with all of them, readers could hold up the other work."""
+        """Check one suspected segment; checks of all of them could delay the other work."""
         now_s = _now_s()
         key = next((k for k in self._suspected if now_s >= self._due_s(k)), None)
         if key is None:

@@ -138,7 +138,7 @@ class RangeRepairer:
         connection = await self._tools.connect(broker.endpoint)
         try:
             while not repair.part_due:
-                # Nobody reads below the log start, and the batch there may begin earlier.
+                # No reader may read below the log start, and the batch there may begin earlier.
                 offset = max(repair.next_offset, partition.log.log_start_offset)
                 records = await _fetch(connection, partition, offset)
                 try:

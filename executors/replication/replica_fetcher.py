@@ -3,7 +3,7 @@
 It does the work of Kafka's ``ReplicaFetcherThread``, without a thread.
 
 Owns: the connection, at most one request that waits and one that overtakes it, and the retries.
-Must not know which replicas follow which leader, nor the contents of a request
+Must not know which replicas follow which leader, nor the content of a request
 (``FetchSessionHandler``).
 
 A response is appended, and the next request sent, in the callback that receives the response.
@@ -47,7 +47,7 @@ ANSWER_TIMEOUT_S = 10.0
 logger = logging.getLogger(__name__)
 
 
-#: Takes a response that asks for a truncation.
+#: Begins the truncation that a response asks for.
 Truncate: TypeAlias = Callable[[Diverged[Partition] | OffsetOutOfRange[Partition]], None]
 
 
@@ -84,7 +84,7 @@ class ReplicaFetcher:
         self._moved = asyncio.Event()
         self._leader: BrokerImage | None = None
         self._failures = 0
-        #: The connection of this moment; None while there is none.
+        #: The open connection; None while there is none.
         self._open_connection: _OpenConnection | None = None
 
     def __len__(self) -> int:
@@ -171,7 +171,7 @@ class ReplicaFetcher:
             opened.close()
 
     def _plan_send(self) -> None:
-        """Send a request at the end of this turn of the loop, for all that came up in it."""
+        """Send a request at the end of this turn of the loop, for all changes of this turn."""
         opened = self._open_connection
         if opened is not None and not opened.send_planned:
             opened.send_planned = True

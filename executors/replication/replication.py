@@ -1,4 +1,4 @@
-"""The replication of one broker: its followers fetch, and its leaders check their followers.
+"""The replication of one broker: its followers fetch, and its leaders check their ISRs.
 
 Owns: the fetchers, the AlterPartition requests, and the counters of ISR changes.  Must not know how
 a replica decides, or how requests travel.
