@@ -1,10 +1,10 @@
-"""Lost logs that the operator gives up, so that their partitions go on with empty logs.
+"""The losses that the operator accepts, so that the partitions go on with empty logs.
 
 Owns: which losses the setting ``lost.logs.accept`` still covers.  Must not know what a loss is.
 
-Naming a partition in the setting accepts one loss.  The accepted losses are written down, so that
-a later loss of the same partition is not accepted only because its name was left in the setting.  A
-partition that is taken out of the setting may be named again.
+Naming a partition in the setting accepts one loss.  The accepted losses are stored on disk.  So a
+later loss of the same partition is not accepted only because its name was left in the setting.  A
+partition that is removed from the setting may be named again.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """The same work on many items, a bounded number of them at the same time.
 
-Owns: how many items are worked on.  Must not know the work.
+Owns: the limit.  Must not know the work.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ R = TypeVar("R")
 async def bounded_gather(
     work: Callable[[T], Awaitable[R]], items: Iterable[T], together: int
 ) -> list[R]:
-    """The results of ``work`` for all items, in their order.  Raises what ``work`` raises.
+    """The results of ``work`` for all items, in their order.  Raises the errors of ``work``.
 
     At most ``together`` items are worked on at the same time.
     """

@@ -15,9 +15,9 @@ from sparklog.types import TopicPartition
 class DelayedOperations:
     """Purgatories by kind of operation.
 
-    The methods ``complete_...`` check the operations that a change concerns, and complete those
-    that have enough.  ``size`` is the number of bytes that came with the change; 0 stands for
-    another change, of a role for example, after which all operations are checked.
+    The methods ``complete_...`` check the operations that a change concerns, and complete the
+    operations that have enough.  ``size`` is the number of new bytes; 0 stands for another change,
+    of a role for example, after which all operations are checked.
     """
 
     def __init__(self, session_slots: Callable[[], int], new_session_id: Callable[[], int]) -> None:
@@ -37,7 +37,7 @@ class DelayedOperations:
         ).check_and_complete(session, size)
 
     def complete_fetches(self, topic_partition: TopicPartition, size: int) -> None:
-        """Consumers can read more of the partition, or its role has changed."""
+        """Check the delayed fetches of consumers: more is readable, or the role has changed."""
         for session in self.sessions.changed(topic_partition):
             self.complete_session_fetch(session, size)
         self.consumer_fetches.check_and_complete(topic_partition, size)
@@ -47,7 +47,7 @@ class DelayedOperations:
         self.follower_growth.add(topic_partition, 0)
 
     def complete_follower_fetches(self, topic_partition: TopicPartition, size: int) -> None:
-        """Followers can replicate more of the partition."""
+        """Check the delayed fetches of followers: more of the partition can be replicated."""
         for session in self.sessions.changed(topic_partition, followers_only=True):
             self.complete_session_fetch(session, size)
         self.follower_fetches.check_and_complete(topic_partition, size)

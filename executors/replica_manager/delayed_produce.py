@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 
 BatchT = TypeVar("BatchT")
-#: Units of looking whether one batch is acknowledged.
+#: Units of work for checking one batch.
 _LOOK_UNITS: Final = 3
 
 
@@ -37,20 +37,21 @@ class DelayedProduce(ABC, Generic[BatchT]):
 
     @abstractmethod
     def _complete(self, batch: BatchT) -> None:
-        """The batch is acknowledged."""
+        """Take the acknowledgement of a batch."""
 
     @abstractmethod
     def _refuse(self, batch: BatchT, error: KafkaError) -> None:
-        """The batch is not acknowledged, or not in time."""
+        """Take the failure of a batch that was not acknowledged, or not in time."""
 
     def _finish(self) -> None:
-        """No batch waits any more."""
+        """Send the response: no batch waits any more."""
 
     def begin_wait(self, timeout_ms: int, owner: Owner | None) -> None:
         """Wait for all batches that were added, ``timeout_ms`` at most.
 
         A partition may have reached the required offset of its batch since the append, while the
-        records for another partition were read.  It need not change again, so it is looked at now.
+        records for another partition were validated.  No later change need come, so every partition
+        is checked now.
         """
         for tp in tuple(self._waiting):
             if self.try_complete(tp, 0):
@@ -58,7 +59,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
         self._watch(timeout_ms, owner)
 
     def begin_long_wait(self, timeout_ms: int, owner: Owner | None) -> Slices[None]:
-        """As ``begin_wait``, in slices: partitions that change in between are watched already."""
+        """``begin_wait`` in slices.  Partitions that change between slices are watched already."""
         partitions = tuple(self._waiting)
         self._watch(timeout_ms, owner)
         look = self._replica_manager.delayed_operations.produces.check_and_complete
@@ -113,7 +114,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
 class DelayedPartitionRequests(DelayedProduce[tuple[int, bytes, PendingResponse]]):
     """Requests for the same single partition; each is answered once its batch is acknowledged.
 
-    ``refuse`` makes the response with an error for the request of a correlation id.
+    ``refuse`` makes the error response to the request with a correlation id.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class DelayedPartitionRequests(DelayedProduce[tuple[int, bytes, PendingResponse]
         self._batches = self._waiting[topic_partition] = deque()
 
     def add(self, required: RequiredOffset, correlation_id: int, answer: bytes) -> PendingResponse:
-        """Add the batch behind those before it, of the same write.
+        """Add a batch behind the earlier batches of the same write.
 
         ``answer`` is sent once the batch is acknowledged.
         """

@@ -1,4 +1,4 @@
-"""The dynamic configuration: the settings of a broker's start, and the changes since.
+"""The dynamic configuration: a broker's settings at its start, and the changes since then.
 
 Owns: the broker's settings and those of its topics, each resolved once per change.  Must not know
 which code uses them.
@@ -21,7 +21,7 @@ class DynamicConfig:
         self._topics: dict[str, tuple[Mapping[str, str], BrokerConfig, TopicConfig]] = {}
 
     def follow(self, image: ClusterImage) -> None:
-        """Take over the settings that the image has for this broker."""
+        """Take over this broker's settings in the image."""
         overrides = image.broker_overrides(self._node_id)
         if overrides != self._overrides:
             self._overrides = overrides

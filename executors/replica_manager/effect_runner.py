@@ -1,6 +1,7 @@
-"""Carrying out the effects that partitions decide on.
+"""The runner of the effects that partitions decide on.
 
-Owns: which collaborator each kind of effect goes to.  Must not know why a partition wants it.
+Owns: which collaborator each kind of effect goes to.  Must not know why a partition decides
+on an effect.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """The failed logs of this broker: why each failed, and when a lost log may be replaced.
 
-Owns: the reasons, and the rule when the rest of a lost log may be renamed.  Must not know files,
-threads or the network.
+Owns: the reasons, and the rule that says when the rest of a lost log may be renamed.  Must not know
+files, threads or the network.
 
 A log whose files vanished or changed, or that is damaged, is *lost*.  The controller is told, and
 takes the replica out of every set from which leaders come, if another replica can lead.  Once the
@@ -72,7 +72,7 @@ class FailedLogs:
         error: SparklogError,
         state: PartitionImage | None,
     ) -> None:
-        """Note a failure, in place of an earlier one.  ``state`` is the partition in the image."""
+        """Note a failure in place of an earlier one.  ``state`` is the partition in the image."""
         self._failed[topic_partition] = FailedLog(
             topic_id=topic_id,
             error=error,
@@ -83,7 +83,7 @@ class FailedLogs:
         logger.error("%s is offline: %s%s", topic_partition, error, remedy)
 
     def remove(self, topic_partition: TopicPartition) -> FailedLog | None:
-        """Forget the failure: the replica works again, or is not here any more."""
+        """Forget the failure, because the replica works again or is not hosted any more."""
         return self._failed.pop(topic_partition, None)
 
     def errors(self) -> dict[TopicPartition, SparklogError]:
@@ -108,7 +108,7 @@ class FailedLogs:
     def is_new_failure(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
         """Whether the failure must be added, because it is not known yet.
 
-        That is so for the first failure of a log, and for a loss after a failure without loss.
+        A failure is new if it is the log's first one, or a loss after a failure without loss.
         """
         failed = self._failed.get(topic_partition)
         return failed is None or (means_loss(error) and not failed.lost)

@@ -46,7 +46,7 @@ class HostedPartitions:
 
     @property
     def offline(self) -> dict[TopicPartition, SparklogError]:
-        """Replicas that do not work, and why."""
+        """The replicas that do not work, and the reasons."""
         unusable = {p.topic_partition: p.log.offline for p in self if p.log.offline is not None}
         return {**unusable, **self.failed.errors()}
 
@@ -62,7 +62,7 @@ class HostedPartitions:
         )
 
     def missing_error(self, topic_partition: TopicPartition) -> KafkaError:
-        """What Kafka answers for a partition that is not open here."""
+        """The error that Kafka answers for a partition that is not open here."""
         failed = self.failed.get(topic_partition)
         if failed is not None:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failed.error))

@@ -43,7 +43,7 @@ class ImageApplier:
         self._strays = strays
         self._delayed_operations = delayed_operations
         self._replication = replication
-        #: Version of the image that was applied last, and whether with ``lead``.
+        #: The version of the image that was applied last, and the value of ``lead`` then.
         self._applied: tuple[int, bool] | None = None
         self._applying = asyncio.Lock()
 

@@ -1,6 +1,6 @@
 """The events that the replica manager reports to replication and to coordinators.
 
-Owns: the names of these events.  Must not know what is done about them.
+Owns: the names of these events.  Must not know the reactions to them.
 """
 
 from typing import Protocol
@@ -37,7 +37,7 @@ class RoleListener(Protocol):
         """Requests see this image from now on; the partitions do not follow it yet."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        """The partition has taken another state than ``before``, or resigned."""
+        """The partition has taken another state than ``before``, or has dropped its role."""
 
     def config_changed(self, partition: Partition) -> None:
         """The partition has other settings."""
@@ -47,7 +47,7 @@ class RoleListener(Protocol):
 
 
 class ReplicationEvents:
-    """Hands each event to replication, if it is connected, and those of coordinators to them.
+    """Passes events to replication, if it is connected, and events of roles to coordinators.
 
     Without a listener, events are dropped.
     """
@@ -60,7 +60,7 @@ class ReplicationEvents:
         self._listener = listener
 
     def add_role_listener(self, listener: RoleListener) -> None:
-        """Tell this listener of roles too, from the next change on."""
+        """Report roles to this listener too, from the next change on."""
         self._role_listeners.append(listener)
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 async def close_log(
     partition: Partition, *, now_ms: Callable[[], int], counters: BrokerMetrics
 ) -> bool:
-    """Flush and close the log; False when it is offline or could not be flushed."""
+    """Flush and close the log.  Returns False when the log is offline or could not be flushed."""
     log = partition.log
     if log.offline is not None:
         log.close(now_ms(), clean=False)

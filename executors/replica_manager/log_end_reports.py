@@ -1,6 +1,6 @@
-"""Reports to the control plane where logs end, for the election of leaders.
+"""Reports of log ends to the control plane, for the election of leaders.
 
-Owns: where the logs of partitions without a leader end, and when a log end is reported again.
+Owns: the log ends of partitions without a leader, and when a log end is reported again.
 Must not know which replica is elected, or why.
 
 Log ends are reported when they are new, and repeated now and then, because the control plane keeps
@@ -37,7 +37,7 @@ class LogEndReports:
         self._reported_as: object = None
 
     def image_changed(self) -> None:
-        """The image has changed, or this broker has registered anew."""
+        """Report again, because the image has changed or this broker has registered anew."""
         self._changed.set()
 
     async def run(self) -> None:

@@ -53,16 +53,16 @@ class LogFailureHandler:
     def record_failure(
         self, topic_partition: TopicPartition, topic_id: UUID, error: SparklogError
     ) -> None:
-        """The log of this replica, which is not open or is about to be closed, has failed."""
+        """Record that the log of a replica has failed that is not open or is about to be closed."""
         state = self._partitions.image.partition(topic_partition)
         self._partitions.failed.add(topic_partition, topic_id, error, state)
         self._beat_now()
 
     def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:
-        """Take this open replica offline: its log works no more.
+        """Take an open replica offline, because its log has failed.
 
-        Requests are refused and the controller is told.  The leader's log is copied where ``error``
-        means that this log is lost.
+        Requests for the replica are refused, and the controller is told.  If ``error`` means that
+        the log is lost, the leader's log is copied.
         """
         partition = self._partitions.get(topic_partition)
         if partition is None or not self._partitions.failed.is_new_failure(topic_partition, error):
@@ -74,7 +74,7 @@ class LogFailureHandler:
         asyncio.get_running_loop().call_soon(self._delayed_operations.complete_all, topic_partition)
 
     def suspect(self, topic_partition: TopicPartition) -> None:
-        """An operation on this log met a storage error: find out what has failed."""
+        """Find out what has failed after an operation on this log met a storage error."""
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.log.offline is not None:
             self.fail_log(topic_partition, partition.log.offline)

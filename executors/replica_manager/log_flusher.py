@@ -82,7 +82,7 @@ class LogFlusher:
                 try:
                     await run_blocking(job.run)
                 except Exception as error:
-                    # After any error the content of the disk is unknown, and acks must not wait on.
+                    # After any error the content of the disk is unknown: end the waits for the flush.
                     logger.error("%s goes offline: %s", partition.topic_partition, error)
                     if not isinstance(error, StorageError):
                         error = StorageError(repr(error))
@@ -93,5 +93,5 @@ class LogFlusher:
                     self._on_failed_flush(partition.topic_partition)
         finally:
             del self._running[partition.topic_partition]
-        # Also without a job: the loop's timers run by another clock than the deadline's.
+        # Also without a job: the loop's timers and the deadline use different clocks.
         self._carry_out(partition.flushed(self._now_ms()))

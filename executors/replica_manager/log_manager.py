@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 class LogManager:
     """Opens the logs of one broker in their log directories, and deletes them there.
 
-    ``checkpoints``, ``strays`` and ``lost`` look after what else lies in the log directories.
+    ``checkpoints``, ``strays`` and ``lost`` own the other files in the log directories.
     ``logs_in`` gives the open logs of a log directory; ``on_refused_write`` is called with a log
     directory that refused to be written to.
     """
@@ -61,13 +61,13 @@ class LogManager:
         producers: ProducerStateManager,
         now_ms: int,
     ) -> Log:
-        """Open the partition's log, or make a new one in the log directory that has the fewest.
+        """Open the partition's log, or create it in the log directory with the fewest partitions.
 
         Raises:
-            CorruptLogError, StorageError: the log does not work.
+            CorruptLogError, StorageError: the log cannot be opened.
             KafkaError: the partition directory belongs to a topic that had the same name.
         """
-        # What was there before this process led anything may lie on a disk that is missing.
+        # A log from before this process led anything may lie on a disk that is missing.
         log_dir = self._log_dirs.home(tp, is_new=self._led_before)
         return await run_blocking(
             Log.open,
@@ -86,8 +86,8 @@ class LogManager:
         )
 
     async def note_opened(self, opened: Iterable[TopicPartition], *, lead: bool) -> None:
-        """The logs of an image are open.  ``lead`` tells whether the broker may lead partitions
-        from now on."""
+        """Note that all logs of an image are open.  ``lead`` tells whether the broker may lead
+        partitions from now on."""
         await self.checkpoints.note(opened)
         self._opened_before = True
         self._led_before = self._led_before or lead
@@ -95,7 +95,7 @@ class LogManager:
     async def delete(
         self, doomed: Sequence[tuple[BrokerDir, TopicPartition, UUID]], *, keep: bool
     ) -> None:
-        """Delete the directories of closed logs, which the checkpoints name no more afterwards.
+        """Delete the directories of closed logs, and their entries in the checkpoints.
 
         ``keep`` renames the directories to strays instead.  Directories stay when a disk refuses.
         """

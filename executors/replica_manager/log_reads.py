@@ -12,8 +12,8 @@ from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.executors.replica_manager.replica_selector import closest_replica
 from sparklog.types import NO_NODE, Isolation, TopicPartition
 
-#: The partition, what was read from it, and the preferred read replica: the broker that the
-#: consumer should read from instead, in which case no records are read.  NO_NODE: this broker.
+#: The partition, the result of the read, and the preferred read replica.  If that is a broker, the
+#: consumer should read there, and no records were read here; NO_NODE stands for this broker.
 LogReadResult: TypeAlias = tuple[Partition, PartitionRead, int]
 
 
@@ -21,7 +21,7 @@ class LogReads:
     """The reads of one fetch.
 
     ``replica_id`` and ``replica_epoch`` are those of the follower that fetches, -1 for a consumer.
-    ``rack`` is the consumer's, empty when it does not say.  With ``only_leader`` followers refuse.
+    ``rack`` is the consumer's rack; empty if unknown.  With ``only_leader`` a follower refuses.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ class LogReads:
     ) -> LogReadResult:
         """Read a partition, at least one whole batch with ``min_one``.
 
-        Raises what Kafka answers when this fetch cannot read the partition here.
+        Raises KafkaError with the code that Kafka answers when this fetch cannot read here.
         """
         partition = self._replica_manager.find(topic, number)
         preferred, throttled = NO_NODE, False
@@ -103,7 +103,7 @@ class LogReads:
         )
 
     def count_sent(self, topic: str, number: int, size: int) -> None:
-        """Records of a partition, ``size`` bytes, go into the answer."""
+        """Count ``size`` bytes of records of a partition that go into the response."""
         replica_manager = self._replica_manager
         if self.by_follower:
             replica_manager.counters.replication_bytes_out += size

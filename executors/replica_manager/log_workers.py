@@ -1,7 +1,7 @@
-"""Blocking work on logs in worker threads, one work at a time for each log.
+"""Blocking work on logs in worker threads, one piece of work at a time for each log.
 
 Owns: the order of the work on one log, and the writing of statistics, for one log of the broker at
-a time.  Must not know what the work is for.
+a time.  Must not know the purpose of the work.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from sparklog.types import TopicPartition
 
 T = TypeVar("T")
 
-#: Measuring pauses this many times as long as it works: requests come first.
+#: The pause after each step of measuring, as a multiple of its time: requests come first.
 PAUSE_FACTOR = 3
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Turns:
-    """The works on one log that run or wait."""
+    """The work on one log that runs or waits."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0

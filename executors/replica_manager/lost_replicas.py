@@ -1,7 +1,8 @@
 """Lost logs of this broker: their directories are renamed, and removed once a copy is in sync.
 
-Owns: which of these directories (the remains) there are, and that the checkpoints forget a lost log
-before its directory is renamed.  Must not know when a log counts as lost, or how its copy is made.
+Owns: the directories of lost logs (the *remains*), and the order in which the checkpoints forget a
+lost log before its directory is renamed.  Must not know when a log counts as lost, or how its copy
+is made.
 """
 
 import asyncio
@@ -46,9 +47,10 @@ class LostReplicas:
     async def accepted(
         self, lost: Iterable[TopicPartition], config: BrokerConfig
     ) -> dict[TopicPartition, int]:
-        """The losses that ``lost.logs.accept`` accepts, of lost logs without another replica.
+        """The losses of logs without another replica that ``lost.logs.accept`` accepts.
 
-        Returns for each partition the offset up to which the checkpoints know of records.
+        Returns for each partition the offset up to which there were records, as the checkpoints
+        say.
         """
         found: dict[TopicPartition, int] = {}
         for tp in lost:
@@ -94,7 +96,7 @@ class LostReplicas:
         return log_dir if log_dir in self._log_dirs.working else None
 
     def role_changed(self, partition: Partition) -> None:
-        """Remove the remains of a replica that is in sync again, if another one is in sync too."""
+        """Remove the remains of a replica that is in sync again, unless it is the only one."""
         state, key = partition.state, (partition.topic_id, partition.topic_partition.partition)
         if key not in self._remains or state is None:
             return

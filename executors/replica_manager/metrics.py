@@ -1,6 +1,7 @@
 """The metrics of a broker since its start, for NodeStatus.
 
-Owns: the counters and their JSON shape.  Must not know which code counts, or who reads the numbers.
+Owns: the counters and their JSON shape.  Must not know which code counts, or how the numbers are
+used.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Searches for offsets by timestamp: how many run at the same time, and how many wait.
+"""The limits of searches for offsets by timestamp: running and waiting.
 
 Owns: the bounds, which keep worker threads free for flushes and one client from delaying others.
 Must not know how a log is searched.
@@ -22,7 +22,7 @@ from sparklog.types import OffsetTimestamp, TopicPartition
 SEARCHES_AT_ONCE: Final = 2
 #: Searches of one connection that may run or wait for a place.
 CONNECTION_SEARCHES: Final = 2
-#: Searches of one broker that run or wait, of all connections.
+#: Searches of all connections together that may run or wait.
 SEARCHES_MAX: Final = 20_000
 
 _STATE_KEY: Final = "offset searches"

@@ -1,7 +1,7 @@
 """Opening the partitions of which this broker has a replica.
 
-Owns: what follows when a log opens or does not, and which partitions wait until their directory is
-free.  Must not know roles, or how the image arrives.
+Owns: the consequences of an opened log and of a failed one, and the partitions that wait until
+their directory is free.  Must not know roles, or how the image arrives.
 """
 
 import logging
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class PartitionOpener:
-    """Opens partitions, and hands the effects of that to ``carry_out``."""
+    """Opens partitions, and passes their effects to ``carry_out``."""
 
     def __init__(
         self,

@@ -37,8 +37,8 @@ class PartitionRemover:
     async def remove(self, gone: Collection[TopicPartition], *, keep: bool) -> None:
         """Close these partitions, forget them on the disk, and delete their directories.
 
-        ``keep`` renames the directories to strays instead: no commit says that the partitions go,
-        they are only not in another image.
+        ``keep`` renames the directories to strays instead.  Use it when no commit removed the
+        partitions, and they are only missing in another image.
         """
         doomed: list[tuple[BrokerDir, TopicPartition, UUID]] = []
         for tp in gone:
@@ -58,7 +58,7 @@ class PartitionRemover:
     async def replace_lost_logs(self, config: BrokerConfig) -> None:
         """Make room for new logs in place of lost ones.
 
-        That is due where other replicas lead, and where ``lost.logs.accept`` gives the records up.
+        A log is replaced if another replica leads, or if ``lost.logs.accept`` gives up its records.
         """
         image, failed_logs = self._partitions.image, self._partitions.failed
         lost = self._log_manager.lost

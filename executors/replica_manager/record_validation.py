@@ -1,10 +1,10 @@
-"""Batches whose records are read before they are appended.
+"""The validation of records before a batch is appended.
 
-They are those for topics with ``sparklog.validate.batches``, whose records are decoded, and for
-compacted topics, whose records need keys (``LogValidator``).
+Batches for topics with ``sparklog.validate.batches`` are decoded.  Records for compacted topics
+must have keys (``LogValidator``).
 
 Owns: the queue of such batches for each partition, in the order of their arrival, and the bounds
-of memory and of work.  Must not know requests, or what an answer waits for.
+of memory and of work.  Must not know requests, or when a response is sent.
 
 The records are decoded in worker threads; the event loop never decompresses.  As long as a
 partition's queue holds a batch, every later batch of that partition goes through the queue too, so
@@ -95,7 +95,7 @@ class RecordValidations:
         return outcome
 
     async def refuse_waiting(self, partition: Partition) -> None:
-        """Refuse the batches that wait: the partition is about to be closed."""
+        """Refuse the batches that wait, because the partition is about to be closed."""
         queue = self._queues.get(partition)
         if queue is None or queue.work is None:
             return
@@ -142,7 +142,7 @@ class RecordValidations:
 
 
 def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:
-    """Why the records must not be appended.  The append itself refuses a wrong header."""
+    """The reason to refuse the records; None for valid ones.  The append checks the header."""
     try:
         read_client_batch(records, config)
     except KafkaError:

@@ -61,7 +61,7 @@ class ReplicationQuota:
         return self._left_millibytes <= 0
 
     def wait_ms(self, now_ms: int) -> int | None:
-        """The time until the quota is not exceeded; None for a rate of 0, which never ends that."""
+        """The time in ms until the quota is not exceeded any more; None for a rate of 0."""
         self._fill(now_ms)
         if self._left_millibytes > 0:
             return 0

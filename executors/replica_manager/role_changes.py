@@ -1,4 +1,4 @@
-"""The settings and roles that the image gives to the open partitions.
+"""Changes of settings and roles of the open partitions, as the image says.
 
 Owns: the order in which a partition takes its settings and its role, and the events that follow.
 Must not know what a partition does in its role, or how the image arrives.

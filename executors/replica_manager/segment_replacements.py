@@ -1,7 +1,7 @@
 """Replacements of segments by cleaned segments, in worker threads.
 
 Owns: the order of the steps.  No flush starts, the running flush ends, and only then segments are
-replaced, as the log's only work.  Must not know how segments are cleaned, or which.
+replaced, while nothing else works on the log.  Must not know how segments are cleaned, or which.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from sparklog.types import TopicPartition
 
 
 class SegmentReplacements:
-    """The replacements of one broker; the flushes that waited go to ``carry_out``.
+    """The replacements of one broker; flushes that waited for one go to ``carry_out``.
 
     ``is_open`` tells whether a partition is still open here.  ``on_failure`` is called with each
     partition whose disk failed during a replacement.

@@ -1,6 +1,6 @@
 """The log messages about the storage errors of requests.
 
-Owns: how often an error is logged.  Must not know what went wrong, or what is checked.
+Owns: how often an error is logged.  Must not know the cause of an error, or the checks after it.
 
 Clients show the code of an error and hardly ever its message.  The operator of the broker needs the
 message, but not once per retry of every producer.

@@ -2,8 +2,7 @@
 
 Owns: the order of the steps.  The log takes no appends, its flushes end, its lower recovery point
 is written to the checkpoint, and only then the log is truncated.  A crash at any point leaves a log
-that opens.
-Must not know when, or to which offset, a log is truncated.
+that opens.  Must not know when, or to which offset, a log is truncated.
 """
 
 import asyncio
