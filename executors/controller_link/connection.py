@@ -1,7 +1,7 @@
 """A broker's connection to the control plane.
 
 Owns: opening the connection on demand and again after a loss, a deadline for every call, and the
-pauses between retries.  Must not know what is requested.  A connection answers in request order, so
+pauses between retries.  Must not know the requests.  A connection answers in request order, so
 a long poll and heartbeats need a connection each.
 """
 

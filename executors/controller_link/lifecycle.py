@@ -260,7 +260,7 @@ class BrokerLifecycle:
             await self._pause()
 
     def beat_now(self) -> None:
-        """Send the next heartbeat at once, because there is something to report."""
+        """Send the next heartbeat at once, so that it reports changes without delay."""
         self._beat_now.set()
 
     async def _pause(self) -> None:

@@ -1,7 +1,7 @@
 """The producer ids of one broker, taken from blocks that the controller allocates.
 
-Owns: the unused rest of the present block, and one allocation at a time.  Must not know how the
-controller is asked.
+Owns: the unused rest of the present block, and one allocation at a time.  Must not know how a block
+is requested.
 """
 
 import asyncio

@@ -38,7 +38,7 @@ class SessionEviction:
         self._for_privileged = _Candidates()
 
     def touch(self, session: FetchSession, now_ms: int) -> None:
-        """A session is new, or was used by a request."""
+        """Note a new session, or a request that has used a session."""
         session.last_used_ms = now_ms
         value = self._values[session] = value_of(session)
         self._values.move_to_end(session)

@@ -1,12 +1,12 @@
-"""One fetch session (KIP-227): the partitions that a client fetches, and what it knows of them.
+"""One fetch session (KIP-227): the partitions that a client fetches, and the state that it knows.
 
 Owns: a session's partitions, which of them must be read, in which order, and which results go into
 the answer.  Must not know other sessions, logs, or how answers are sent.
 
 A partition is *due* when a read of it may find news; the other partitions cost nothing.  Errors are
-answered every time, so a failed partition stays due.  A partition with records stays due, behind
-the others, so that no partition starves: a fetch may reach its limit of bytes before it has read
-all of them.
+returned in every response, so a failed partition stays due.  A partition with records stays due,
+behind the others, so that no partition starves: a fetch may reach its limit of bytes before it has
+read all of them.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,22 +22,22 @@ from sparklog.wire.protocol.messages.fetch import (
     PartitionData,
 )
 
-#: The epoch of a request that asks for a session, and of a request that has none or ends its own.
+#: Epochs of a request that opens a session, and of a request that has no session or ends it.
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 
-#: Partitions that are added to a session, or removed from it, at once.
+#: Partitions that are added to a session, or removed from it, in one slice.
 SLICE_PARTITIONS = 250
 TopicT = TypeVar("TopicT", FetchTopic, ForgottenTopic)
 #: Topic, by name or id, and number.
 PartitionKey: TypeAlias = tuple[str | UUID | None, int]
-#: Replica id (-1 for a consumer) and isolation level of a fetch: they bound what can be read.
+#: Replica id (-1 for a consumer) and isolation level of a fetch, which limit the readable offsets.
 View: TypeAlias = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
 class CachedPartition:
-    """A partition as a request names it; in a session, also what the client knows of it."""
+    """A partition as a request names it; in a session, with the state that the client knows."""
 
     topic: str
     topic_id: UUID | None
@@ -51,7 +51,7 @@ class CachedPartition:
     def update_response(self, data: PartitionData) -> bool:
         """Note ``data`` as known to the client.  Return whether an answer must contain it."""
         if data.error_code:
-            # The end of the error will be news.
+            # The end of the error must be answered.
             self.high_watermark = NO_OFFSET
             return True
         known = self.high_watermark, self.log_start_offset
@@ -68,7 +68,7 @@ class CachedPartition:
         return NO_OFFSET < self.high_watermark < data.high_watermark
 
     def update_request(self, wanted: FetchPartition) -> None:
-        """Another request names the partition.
+        """Take over the values of another request that names the partition.
 
         A follower says which high watermark it has (KIP-1166) and where its log starts, because it
         may not have applied an answer.

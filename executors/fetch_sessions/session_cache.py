@@ -3,8 +3,8 @@
 Owns: ids and epochs, which sessions exist, and which sessions watch which partition.  Must not know
 clocks, where random numbers come from, logs, or how answers are sent.
 
-A fetch with a session costs only what has changed: partitions without news are watched, and
-``changed`` makes them due again.
+The cost of a fetch with a session is that of the changed partitions.  Partitions without news are
+watched, and ``changed`` makes them due again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -137,7 +137,7 @@ class FetchSessionCache:
     ) -> FetchSession | None:
         """A new session for these partitions, all of which are due.
 
-        Returns None when there is no room; the client goes on without session then.
+        Returns None when there is no room; then the client goes on without a session.
         """
         if not parts or not self._make_room(view[0] >= 0, len(parts), now_ms):
             return None
@@ -182,7 +182,7 @@ class FetchSessionCache:
     def changed(
         self, topic_partition: TopicPartition, *, followers_only: bool = False
     ) -> Sequence[FetchSession]:
-        """A partition has news.  Return the sessions of which a delayed fetch waits for it."""
+        """Make a changed partition due.  Return the sessions whose delayed fetch waits for it."""
         watching = self._watching.get(topic_partition)
         if watching is None:
             return ()
@@ -202,7 +202,7 @@ class FetchSessionCache:
         return waiting
 
     def end_wait(self, session: FetchSession) -> None:
-        """The session's delayed fetch has ended, answered or not."""
+        """Note the end of the session's delayed fetch, answered or not."""
         session.waiting = False
         if session.closed:
             self._unwatch(session.partitions.values())

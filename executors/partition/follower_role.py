@@ -149,7 +149,7 @@ class FollowerRole:
         )
 
     def resume(self) -> list[Effect]:
-        """The effect that announces a fetch position, if there is a position."""
+        """The effect for the next fetch, if there is a fetch position."""
         if self.position is None:
             return []
         return [ResumeFetching(topic_partition=self._replica.topic_partition)]

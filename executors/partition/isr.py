@@ -23,13 +23,13 @@ LiveEpoch: TypeAlias = Callable[[int], int | None]
 
 #: How long a leader waits before its next proposal after the controller has refused a proposal.
 RETRY_MS = 500
-#: Errors that say for certain that the controller has not changed the ISR.
+#: Errors after which it is certain that the controller has not changed the ISR.
 _NOT_MADE = (
     ErrorCode.INELIGIBLE_REPLICA,
     ErrorCode.INVALID_REQUEST,
     ErrorCode.OPERATION_NOT_ATTEMPTED,
 )
-#: Errors that say that this leader is behind the controller: the next image brings the state.
+#: Errors of a leader that is behind the controller; the next image brings the partition's state.
 _BEHIND = (
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.INVALID_UPDATE_VERSION,
@@ -119,7 +119,7 @@ class IsrState:
         self._derive()
 
     def stop(self) -> None:
-        """This broker leads the partition no more."""
+        """End the leadership of this broker."""
         self._state = None
         self._remote_replicas = {}
         self._pending, self._is_outdated, self._next_proposal_ms = None, False, NEVER_MS
@@ -175,7 +175,7 @@ class IsrState:
         return reached
 
     def log_start_offsets(self, replica_ids: Iterable[int]) -> list[int]:
-        """Where the logs of these followers start; -1 for a follower that has not fetched."""
+        """The log start offsets of these followers; -1 for a follower that has not fetched."""
         known = (self._remote_replicas.get(replica_id) for replica_id in replica_ids)
         return [NO_OFFSET if follower is None else follower.log_start_offset for follower in known]
 
@@ -206,7 +206,7 @@ class IsrState:
             return False
         self._now_ms = now_ms
         for follower in self._remote_replicas.values():
-            # Fetch sessions leave out partitions without news, so a silent follower may have all.
+            # Fetch sessions omit partitions without news: a silent follower may have the whole log.
             if follower.log_end_offset == leader_end:
                 follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
         if not self._may_propose(now_ms):
@@ -218,13 +218,13 @@ class IsrState:
             if follower.is_caught_up(leader_end, now_ms, lag_ms)
         }
         lagging = [i for i in self._remote_replicas if i in isr and i not in caught_up]
-        # A follower may have had all that is needed for long, and may have stopped fetching.
+        # A follower may have been caught up for long, and may have stopped fetching.
         outside = [i for i in self._remote_replicas if i in caught_up and i not in isr]
         joining = [i for i in outside if self._may_join(i, least_end)]
         return bool(lagging or joining) and self._propose(lagging, joining)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
-        """The controller has answered this proposal with an error; most errors ask again."""
+        """Take the controller's error for a proposal; most errors lead to another request."""
         if proposal != self._pending:
             return
         if error in _NOT_MADE:

@@ -51,7 +51,7 @@ def read_error_code(log: Log, error: Exception) -> ErrorCode:
 def find_divergence(
     log: Log, leader_epoch: int, last_fetched_epoch: int, offset: int
 ) -> EpochEnd | None:
-    """Where a reader's log diverges from this log; None if it does not.
+    """The point where a reader's log diverges from this log; None if it does not diverge.
 
     The reader's record before ``offset`` is of ``last_fetched_epoch``.  A log with an epoch that
     this leader does not know diverges, at the latest, at the end of this log.

@@ -1,7 +1,8 @@
 """The state of one follower, as the leader of its partition learns it from fetches.
 
-Owns: where the follower's log ends and starts, and when the follower last had all that the leader
-had (``Replica.updateFetchStateOrThrow``).  Must not know what follows from this state.
+Owns: the end and the start of the follower's log, and the time when the follower last had the whole
+log of the leader (``Replica.updateFetchStateOrThrow``).  Must not know what follows from this
+state.
 """
 
 from sparklog.types import NO_BROKER_EPOCH, NO_OFFSET
@@ -30,7 +31,7 @@ class RemoteReplica:
         self.last_caught_up_ms = last_caught_up_ms
         #: The controller removed the follower from the ISR, and it has not fetched since.
         self.removed_from_isr = False
-        #: The time of the follower's last fetch, and where the leader's log ended then.
+        #: The time of the follower's last fetch, and the end of the leader's log then.
         self._last_fetch_ms = NEVER_MS
         self._last_fetch_leader_end = 0
 
@@ -41,7 +42,7 @@ class RemoteReplica:
         if offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif offset >= self._last_fetch_leader_end:
-            # By now the follower has what the leader had at the previous fetch.
+            # By now the follower has everything that the leader had at the previous fetch.
             self.last_caught_up_ms = max(self.last_caught_up_ms, self._last_fetch_ms)
         self.removed_from_isr = False
         self.log_end_offset = offset

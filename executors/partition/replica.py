@@ -1,8 +1,7 @@
 """One replica of one partition: the state that the leader role and the follower role share.
 
-Owns: log, producer state, high watermark and current leader of the replica, the flushes that it has
-promised, the checks of a request's leader epoch, and reads.  Must not know how records come into
-the log.
+Owns: log, producer state, high watermark and current leader of the replica, its promised flushes,
+the checks of a request's leader epoch, and reads.  Must not know how records come into the log.
 """
 
 from uuid import UUID
@@ -71,8 +70,7 @@ class Replica:
         self.epoch_start_offset = NO_OFFSET
         self._flush_promised = NO_OFFSET
         self._unread_bytes = 0
-        #: Where the producer state was restored; it may come from a snapshot, which has no ended
-        #: transactions.
+        #: The log end when the producer state was restored.  A snapshot has no ended transactions.
         self._restored_end = log.log_end_offset
         producers.transactions.replicate(self.high_watermark)
 
@@ -142,7 +140,7 @@ class Replica:
         self._unread_bytes += size
 
     def truncated(self) -> None:
-        """The log was truncated: lower everything that lies above its new end."""
+        """Lower all offsets that lie above the new end of a truncated log."""
         log = self.log
         self.high_watermark = max(
             min(self.high_watermark, log.log_end_offset), log.log_start_offset
@@ -159,7 +157,7 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> int:
-        """Everything below is replicated, and all its transactions have ended."""
+        """The offset below which everything is replicated and every transaction has ended."""
         return max(self.unclamped_last_stable_offset, self.log.log_start_offset)
 
     @property
@@ -173,7 +171,7 @@ class Replica:
 
     @property
     def durable_stable_offset(self) -> int:
-        """Everything below is replicated and flushed, and so are the ends of its transactions."""
+        """The offset below which records and the ends of transactions are replicated and flushed."""
         recovery_point = self.log.recovery_point
         if recovery_point < self._restored_end:
             return 0  # markers below the end of the restored state may not be flushed
@@ -288,15 +286,17 @@ class Replica:
 
     @property
     def own_end(self) -> int:
-        """The log end that this replica counts with: records that are promised a flush count after
-        the flush."""
+        """The log end of this replica for the high watermark.
+
+        Records with a promised flush count only after the flush.
+        """
         return self.log.recovery_point if self.flush_pending else self.log.log_end_offset
 
     def opened(self, now_ms: int) -> list[Effect]:
-        """The log was opened: promise a flush of everything in it.
+        """Promise a flush of everything in a log that was just opened.
 
-        A crash may have come between a write and its flush.  The producer has no response then and
-        sends the batch again, and as a duplicate the batch would be acknowledged at once.
+        A crash may have come between a write and its flush.  Then the producer has no response and
+        sends the batch again, and the duplicate would be acknowledged at once without a flush.
         """
         return self.promise_flush(now_ms)
 

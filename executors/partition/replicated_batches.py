@@ -31,7 +31,7 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker, read_marker
 
 
 class Replicated(NamedTuple):
-    """Whole, adjacent batches in order.
+    """The batches of a fetch response: whole, adjacent and in order.
 
     ``markers`` are the markers of control batches, by the index of the batch.
     """
@@ -118,7 +118,7 @@ def split_writes(batches: Replicated, segment_bytes: int) -> Iterator[Write]:
 
 
 def _read_batch(view: memoryview, position: int) -> BatchHeader:
-    """The header of a whole, undamaged batch; most batches need only the short check."""
+    """Read the header of a whole, undamaged batch; most batches need only the short check."""
     try:
         header = read_header(view, position)
         size = header.batch_length + LOG_OVERHEAD

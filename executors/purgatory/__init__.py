@@ -1,7 +1,7 @@
 """Delayed operations of a broker.
 
 Owns: operations that wait for a condition or for their deadline, the timer and its timing wheel.
-Must not know what an operation does when it completes.
+Must not know how an operation completes.
 """
 
 from sparklog.executors.purgatory.purgatory import Owner, Purgatory

@@ -1,8 +1,9 @@
 """The purgatory: delayed operations that wait for a change of a key, or for their deadline.
 
-Owns: which operation waits for which keys, for how long, and for which connection.  An operation is
-tried again whenever one of its keys has changed.  It expires at its deadline, and is cancelled when
-its owner has closed.  Each of these ends the wait once.  Must not know what an operation waits for.
+Owns: the keys, the deadline and the connection of each operation that waits.  An operation is tried
+again whenever one of its keys has changed.  It expires at its deadline, and is cancelled when its
+owner has closed.  Each of these ends the wait once.  Must not know the meaning of keys and
+operations.
 """
 
 from collections.abc import Hashable, Iterable
@@ -25,16 +26,16 @@ class DelayedOperation(Protocol[KeyT_contra]):
     """A request whose answer waits.  None of the methods may raise."""
 
     def try_complete(self, key: KeyT_contra, size: int) -> bool:
-        """``key`` has changed.  Return whether the operation has answered.
+        """Take a change of ``key``.  Return whether the operation has answered.
 
         ``size`` is the number of bytes that came with the change, 0 for a change of another kind.
         """
 
     def expire(self) -> None:
-        """Answer now, with what there is: the deadline has passed."""
+        """Answer now, because the deadline has passed."""
 
     def cancel(self) -> None:
-        """End without an answer: the client's connection is closed."""
+        """End without an answer, because the client's connection is closed."""
 
 
 class _Watched(Generic[KeyT]):
@@ -67,7 +68,7 @@ class Owner:
         return len(self._watched)
 
     def close(self) -> None:
-        """Cancel the operations of this owner, and those that are still to come."""
+        """Cancel the operations of this owner, also all later ones."""
         self.closed = True
         for watched in list(self._watched):
             watched.purgatory.cancel(watched)
@@ -127,7 +128,7 @@ class Purgatory(Generic[KeyT]):
             owner._watched[watched] = None
 
     def check_and_complete(self, key: KeyT, size: int = 0) -> None:
-        """``key`` has changed, by ``size`` bytes: try the operations that wait for it."""
+        """Try the operations that wait for ``key``, which has changed by ``size`` bytes."""
         group = self._by_key.get(key)
         if group is None:
             return
@@ -147,7 +148,7 @@ class Purgatory(Generic[KeyT]):
             self.expire(next(iter(next(iter(self._by_key.values())))))
 
     def expire(self, watched: _Watched[KeyT]) -> None:
-        """The deadline has passed.  The operation may have ended in the same turn of the loop."""
+        """Expire an operation at its deadline.  It may have ended in the same turn of the loop."""
         if self._forget(watched):
             watched.operation.expire()
 

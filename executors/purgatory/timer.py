@@ -1,7 +1,7 @@
 """One timer of the event loop for all deadlines of a broker.
 
 Owns: the timing wheel's clock (the loop's), and the one timer, armed for the next deadline only.
-Must not know what the deadlines are for.
+Must not know the purpose of a deadline.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """A hierarchical timing wheel: many deadlines, of which most are cancelled before their time.
 
-Owns: which entries are due.  Must not know clocks, loops or what an entry is for.
+Owns: which entries are due.  Must not know clocks, loops or the purpose of an entry.
 
 Adding and cancelling cost the same however many entries there are.  An entry lies in a bucket that
 spans one tick.  An entry farther away than a wheel reaches lies in the wheel above, whose tick is
-the whole span of the wheel below; it comes down when the time of its bucket has come.  That is as
-in Kafka's ``TimingWheel``, whose buckets wait in a queue of their own, too.  An entry is never due
+the whole span of the wheel below; it comes down when the time of its bucket has come.  Kafka's
+``TimingWheel`` works in the same way; its buckets wait in a queue too.  An entry is never due
 early: deadlines are rounded up to a tick.
 """
 
@@ -51,7 +51,7 @@ class TimingWheel(Generic[ValueT]):
 
     @property
     def next_ms(self) -> int | None:
-        """When ``advance`` has something to do; None when no entry waits."""
+        """The time at which ``advance`` must be called next; None when no entry waits."""
         order = self._order
         while order:
             at_ms, wheel, tick = order[0]
@@ -62,7 +62,7 @@ class TimingWheel(Generic[ValueT]):
         return None
 
     def add(self, value: ValueT, deadline_ms: int) -> WheelEntry[ValueT]:
-        """Add a value; one whose deadline has passed is due at the next ``advance``."""
+        """Add a value.  If its deadline has passed, it is due at the next ``advance``."""
         rounded_ms = -(-deadline_ms // self._tick_ms) * self._tick_ms
         entry = WheelEntry(value, rounded_ms)
         self._place(entry)

@@ -82,7 +82,7 @@ class LogFlusher:
                 try:
                     await run_blocking(job.run)
                 except Exception as error:
-                    # After any error the content of the disk is unknown: end the waits for the flush.
+                    # After any error the content of the disk is unknown, so the flush must fail.
                     logger.error("%s goes offline: %s", partition.topic_partition, error)
                     if not isinstance(error, StorageError):
                         error = StorageError(repr(error))

@@ -1,8 +1,7 @@
 """Reports to the control plane that a broker's process has died.
 
-Owns: a short-lived member connection per report, and how long a report is tried.  Must not know why
-the broker died, nor what happens to it next: the report runs in the background, for example while
-the broker is restarted.
+Owns: a short-lived member connection per report, and the time limit of its retries.  Must not know
+why the broker died, nor whether it is restarted.  The report runs in the background.
 
 A report names the incarnation that died.  So a report that arrives after the next process has
 registered has no effect.

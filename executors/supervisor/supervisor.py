@@ -2,7 +2,8 @@
 
 Owns: the life of one broker's processes on one executor, and reporting their deaths to the control
 plane.  Must not know Spark (the supervisor only reads the executor's id from the command line of
-the executor process above it) nor the launcher.  The supervisor's report tells both the outcome.
+the executor process above it) nor the launcher.  The launcher gets the outcome in the supervisor's
+report.
 
 The supervisor is the body of a one-task barrier job (``run_task``), or a plain process
 (``python -m sparklog.executors.supervisor``, one JSON line in, one JSON line out).  It returns when
