@@ -4,8 +4,8 @@ Owns: engines, Spark jobs, the fleet of brokers, spare supervisors, the allocati
 slots, and the control plane's child process.  Must not know how the control plane or a broker works
 inside.
 
-Names load on first use (PEP 562): Spark's Python workers import the modules that ship and probe
-sparklog's code, and nothing else of this package.
+The names of this package load on first use (PEP 562), because Spark's Python workers import only
+the modules that ship and probe sparklog's code.
 """
 
 from importlib import import_module

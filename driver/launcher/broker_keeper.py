@@ -1,4 +1,4 @@
-"""The keeper of one broker: it picks an executor, submits a supervisor job, and resubmits it.
+"""The keeper of one broker: it chooses an executor, submits a supervisor job, and resubmits it.
 
 Owns: the sequence of one broker's jobs, on a thread of its own, and the decision to replace a
 missing broker directory by a new one.  Must not know how jobs run (the engine does) nor what the

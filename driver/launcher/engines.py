@@ -99,10 +99,10 @@ class ProcessEngine:
         self._closed = False
 
     def require_slots(self, brokers: int, spares: int) -> None:
-        """Any number of processes fits."""
+        """Accept any number of brokers and spares."""
 
     def prepare(self) -> None:
-        """Nothing to do: children use this process's Python and modules."""
+        """Do nothing: children use this process's Python and modules."""
 
     def executors(self) -> tuple[ExecutorSlots, ...]:
         return (ExecutorSlots(executor_id="local", host=self._host, slots=UNLIMITED),)
@@ -147,7 +147,7 @@ class ProcessEngine:
         return self._closed
 
     def cancel_queries(self) -> None:
-        """Nothing to do: a process engine runs no queries."""
+        """Do nothing: a process engine runs no queries."""
 
     def close(self) -> None:
         with self._lock:

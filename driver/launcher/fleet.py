@@ -192,7 +192,7 @@ class Fleet:
         return True
 
     def _may_replace(self, broker_id: int) -> bool:
-        nobody_else = (NO_NODE, broker_id)  # its death may not have been noticed yet
+        nobody_else = (NO_NODE, broker_id)  # the control plane may not know of its death yet
         partitions = self._partitions_of(broker_id)
         return partitions is not None and all(each.leader not in nobody_else for each in partitions)
 

@@ -310,7 +310,10 @@ class Launcher:
                 log.warning("asking the control plane for brokers again: %s", error)
 
     def _take_locks(self) -> None:
-        """One cluster per data_dir, and per journal as far as this host can tell."""
+        """Lock the data directories and the journal, so that no other cluster uses them.
+
+        The lock of the journal holds on this host only.
+        """
         locations = {"data_dir": self._options.data_dir}
         journal_dir = self._options.journal_dir
         if journal_dir and local_folder(journal_dir) not in (None, self.data_folder):

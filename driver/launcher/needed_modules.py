@@ -1,6 +1,6 @@
 """The modules that executors must have, derived from the requirements of the installed package.
 
-Owns: the mapping from requirements to module names.  Must not know who looks for the modules.
+Owns: the mapping from requirements to module names.  Must not know where the modules are needed.
 
 Executors may have only an archive of sparklog, which carries no package metadata.  Therefore the
 driver derives the names and passes them on.
@@ -48,7 +48,8 @@ def required_distributions(requirements: list[str]) -> set[str]:
 def modules_of(distribution: str) -> set[str]:
     """The module names of a distribution.
 
-    That is the distribution's own name if such a module exists; otherwise its files tell the names.
+    The only one is the distribution's own name if such a module exists; otherwise the names come
+    from the distribution's files.
     """
     own = distribution.replace("-", "_")
     if find_spec(own) is not None:

@@ -1,7 +1,7 @@
 """The archive of sparklog's code, for executors that do not have it.
 
 Owns: the fingerprint of this package's code, and the archive that ``addPyFile`` distributes.  Must
-not know who uses the archive.  Only sparklog is shipped; its dependencies must be installed.
+not know where the archive is used.  Only sparklog is shipped; its dependencies must be installed.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ import sparklog
 
 _ARCHIVE_PREFIX = "sparklog-"
 _DATA_SOURCE_MODULE = "pyspark_sparklog.py"
-#: Python, and the Java that a driver has its JVM compile.
+#: Python sources, and the Java sources that a driver's JVM compiles.
 _SUFFIXES = frozenset({".py", ".java"})
 
 

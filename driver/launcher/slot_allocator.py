@@ -1,7 +1,7 @@
 """The allocation of executor slots to brokers: the choice of an executor, and the slots in use.
 
 Owns: the choice (``choose_executor`` is pure) and the count of brokers on each executor.  Must not
-know jobs, nor what racks are good for.
+know jobs, nor the purpose of racks.
 """
 
 import threading

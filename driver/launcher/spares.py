@@ -1,7 +1,7 @@
 """The pool of spare supervisors, which hold slots for brokers that lose their executor.
 
 Owns: the spares' jobs, each on a thread of its own, and the handover of a spare.  Must not know
-what brokers are.
+the work that a spare is given.
 
 Spark does not preempt: a job that is submitted again waits behind the tasks of queries.  A spare
 supervisor runs already.  It is given a broker through the control plane, and another spare takes

@@ -1,4 +1,4 @@
-"""The launcher's only access to Spark's internals: executors, pinned tasks, jobs, interpreters.
+"""The launcher's only access to Spark's internals: executors, pinned tasks, jobs and interpreters.
 
 Owns: every call of the launcher that goes through the py4j gateway into Spark's Scala classes or
 reads a private attribute of PySpark.  Must not know what a task does.
@@ -202,7 +202,7 @@ def _submit(
 
 @contextmanager
 def local_properties(context: Any, values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set local properties of the calling thread (None: unset), and restore the old values."""
+    """Set local properties of the calling thread, and restore the old values; None unsets one."""
     before = {name: context.getLocalProperty(name) for name in values}
     try:
         for name, value in values.items():

@@ -1,7 +1,7 @@
 """The check of the Python interpreters that Spark starts for a session.
 
 Owns: the check that ``start()`` and ``connect()`` make before they use a classic session, the one
-line that tells the remedy, and the repair of sessions where that is safe.  Must not know brokers.
+line with the remedy, and the repair of sessions where that is safe.  Must not know brokers.
 
 Spark starts two interpreters, by two settings.  The *workers'* interpreter
 (``SparkContext.pythonExec``, from PYSPARK_PYTHON, else ``python3`` of the PATH) runs tasks made by
@@ -118,7 +118,7 @@ def require_worker_python(spark: Any) -> None:
 
 
 def remedy() -> str:
-    """The remedy, with a line for a shell."""
+    """The remedy, which includes a line for a shell."""
     return (
         "before the Spark session is created (in a notebook: restart the kernel, then set it in "
         f"os.environ), set: export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
@@ -133,7 +133,7 @@ def ship(context: Any) -> None:
 
 
 def problem(report: Mapping[str, Any], own: Sequence[str] = ()) -> str | None:
-    """What an interpreter lacks, in words; None if it has everything.
+    """A text that names what an interpreter lacks; None if it lacks nothing.
 
     Args:
         report: the result of ``python_probe.describe_interpreter`` in that interpreter.

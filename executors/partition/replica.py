@@ -171,7 +171,7 @@ class Replica:
 
     @property
     def durable_stable_offset(self) -> int:
-        """The offset below which records and the ends of transactions are replicated and flushed."""
+        """The offset below which records and ends of transactions are replicated and flushed."""
         recovery_point = self.log.recovery_point
         if recovery_point < self._restored_end:
             return 0  # markers below the end of the restored state may not be flushed

@@ -1,7 +1,7 @@
 """Frames over TCP: the only asyncio sockets, for servers and for clients.
 
-Owns: connections, the order of responses, back pressure, and the way bytes leave (one ``writev``
-for many small responses, an own non-blocking ``sendfile`` for file regions).  Must not know what a
+Owns: connections, the order of responses, back pressure, and the sending of bytes (one ``writev``
+for many small responses, a non-blocking ``sendfile`` for each file region).  Must not know what a
 frame means.
 """
 

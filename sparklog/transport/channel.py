@@ -19,7 +19,7 @@ UNSENT_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Decoder(Protocol):
-    """A frame decoder: received bytes -> whole frames."""
+    """A decoder that turns received bytes into whole frames."""
 
     def get_buffer(self, size_hint: int = -1, /) -> memoryview: ...
 

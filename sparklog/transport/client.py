@@ -40,10 +40,10 @@ class ClientConnection(Channel):
         return len(self._waiting)
 
     async def request(self, payload: Sequence[Buffer]) -> memoryview:
-        """Send one frame and return the response, whose memory is the caller's.
+        """Send one frame and return the response, whose memory the caller owns.
 
-        Raises ConnectError when the connection is or gets lost.  A cancelled request leaves the
-        connection usable: its response is dropped when it arrives.
+        Raises ConnectError when the connection is lost before the response.  A cancelled request
+        leaves the connection usable: its response is dropped when it arrives.
         """
         await self._room()
         answer: asyncio.Future[memoryview] = self._loop.create_future()
@@ -54,8 +54,8 @@ class ClientConnection(Channel):
     def ask(self, payload: Sequence[Buffer], on_response: OnResponse) -> None:
         """Send one frame; ``on_response`` is called with the response at receipt, or with the loss.
 
-        For few and small requests, because their number is not bounded.  Raises ConnectError when
-        the connection is lost already.
+        Use ``ask`` for few and small requests, because their number is not bounded.  Raises
+        ConnectError when the connection is lost already.
         """
         if self.closed or self._out is None:
             raise self._lost()
@@ -68,7 +68,7 @@ class ClientConnection(Channel):
         self._put(payload)
 
     def give_back(self, answer: memoryview) -> None:
-        """Reuse the memory of a response: neither it nor a view of it is used any more."""
+        """Reuse the memory of a response, which the caller and its views use no more."""
         self._frames.give_back(answer)
 
     def call_on_loss(self, callback: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """The memory that one connection of a server holds, and the memory that it waits for.
 
 Owns: the claim for an unfinished request, requests that wait to be handled, and the count of unsent
-responses.  Must not know how much memory there is (``memory_pool.py``) or what a frame means.
+responses.  Must not know the limits of memory (``memory_pool.py``) or what a frame means.
 """
 
 from collections import deque
@@ -73,7 +73,7 @@ class ConnectionMemory:
         return self._claim is not None and not self._claim.granted
 
     def arrived(self) -> None:
-        """The unfinished frame has wholly arrived: release its memory."""
+        """Release the memory of the unfinished frame, which has arrived as a whole."""
         if self._claim is not None:
             claim, self._claim = self._claim, None
             self._pool.release(claim)
@@ -93,13 +93,13 @@ class ConnectionMemory:
             self._claim = self._pool.claim(self, size)
 
     def work(self, size: int) -> None:
-        """A request is handled in slices; ``size`` bytes of it stay in memory meanwhile."""
+        """Count ``size`` bytes of a request that stay in memory while it is handled in slices."""
         if not self.exempt and size:
             self.worked_bytes = size
             self._pool.work(size)
 
     def worked(self) -> None:
-        """The request was handled: release its memory."""
+        """Release the memory of the request that was handled in slices."""
         if self.worked_bytes:
             size, self.worked_bytes = self.worked_bytes, 0
             self._pool.worked(size)
@@ -117,14 +117,14 @@ class ConnectionMemory:
         return frames
 
     def handled(self) -> None:
-        """All requests that waited were handled: release their memory."""
+        """Release the memory of the requests that waited, because all of them were handled."""
         self._decoder.frames_done()
         if self.kept_bytes:
             self._pool.unkeep(self.kept_bytes)
             self.kept_bytes = 0
 
     def count_unsent(self, size: int) -> None:
-        """Unsent responses of the connection hold ``size`` bytes of memory."""
+        """Count ``size`` bytes of memory for the unsent responses of the connection."""
         if size <= UNCOUNTED_BYTES or self.exempt:
             size = 0
         if size != self.counted_bytes:

@@ -1,6 +1,6 @@
 """Closing idle connections of a server, with one timer for all of them.
 
-Owns: when connections are checked.  Must not know what makes a connection idle.
+Owns: the times of the checks.  Must not know what makes a connection idle.
 
 A connection notes activity without reading a clock.  Therefore it is closed between one and
 ``1 + 1 / IDLE_CHECKS`` times the limit after its last byte.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-#: A connection is closed after so many checks in a row without activity.
+#: The number of checks in a row without activity after which a connection is closed.
 IDLE_CHECKS: Final = 4
 _INTERVAL_S_MIN: Final = 0.001
 

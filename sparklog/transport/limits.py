@@ -56,7 +56,7 @@ class ConnectionCount:
             del self._by_address[address]
 
     def objection(self, address: str, limits: ServerLimits) -> str:
-        """The limit that one more connection from an address would exceed, as text; empty: none."""
+        """The limit that one more connection from an address would exceed, as text, or empty."""
         if self._total >= limits.connections_max:
             return f"{self._total} are open, max.connections is {limits.connections_max}"
         allowed = limits.connections_max_by_address.get(address, limits.connections_per_address_max)

@@ -1,7 +1,7 @@
 """Opening a listening socket.
 
 Owns: the choice among a host's addresses, the sizes of the kernel's buffers, and the error for an
-address that cannot be bound.  Must not know what connections are for.
+address that cannot be bound.  Must not know the purpose of a connection.
 """
 
 import asyncio

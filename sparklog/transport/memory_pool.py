@@ -1,8 +1,7 @@
 """The memory pool of a server (KIP-72): which connections get memory, wait, or are closed.
 
 Owns: one timer, which runs only while memory is short, and the resuming and closing of connections.
-Must not know how much is allowed (``queued_requests.py``, ``unsent_responses.py``) or what a frame
-means.
+Must not know the limits (``queued_requests.py``, ``unsent_responses.py``) or what a frame means.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ class Holder(Protocol):
 class MemoryPool:
     """The memory of all connections of one server.
 
-    ``connections_slow`` counts the connections that were closed for the memory that they held.
+    ``connections_slow`` counts the connections that were closed because others needed their memory.
     """
 
     def __init__(self, limits: ServerLimits) -> None:
@@ -82,7 +81,7 @@ class MemoryPool:
         self._changed()
 
     def unsent(self, holder: Holder, size: int) -> None:
-        """The unsent responses of a connection hold ``size`` bytes."""
+        """Count ``size`` bytes for the unsent responses of a connection."""
         victim = self.answers.update(holder, size)
         if victim is not None:
             self._cut([victim], "answers that its client does not take")

@@ -1,7 +1,7 @@
 """Connections over a limit, which stay open while their peer may prove cluster membership.
 
-Owns: these connections, which of them is closed for a new one, and the log lines of connections
-that were refused.  Must not know how membership is proved.
+Owns: these connections, the choice of the connection to close for a new one, and the log lines of
+refused connections.  Must not know how membership is proved.
 """
 
 import logging
@@ -37,7 +37,7 @@ class OverLimitConnections(Generic[WaitingT]):
         self._waiting[connection] = None
 
     def remove(self, connection: WaitingT) -> None:
-        """The peer has proved membership, or the connection is closed."""
+        """Forget a connection that was closed, or whose peer has proved membership."""
         self._waiting.pop(connection, None)
 
 

@@ -37,7 +37,7 @@ class ParkedResponse:
 
 
 class PendingResponse:
-    """A response that is completed later, or that waits behind one; cheaper than a future.
+    """A response that is completed later, or waits behind such a response; cheaper than a future.
 
     A handler returns a pending response and calls ``complete`` once, at any time.  When the
     connection ends before, the call may be left out.

@@ -10,7 +10,7 @@ made, in three lanes by size.  Each lane has its own share, so large frames cann
 frames.
 A connection whose granted frame does not arrive while others wait is closed (``find_overdue``).  A
 request that is worked on in slices still holds its memory: claims wait until there is room beside
-it.  Small frames have a share without claims, because a claim takes longer than to count bytes.
+it.  Small frames have a share without claims, because counting their bytes is cheaper than a claim.
 """
 
 from collections.abc import Callable, Sequence
@@ -105,7 +105,7 @@ class _Lane(Generic[ClaimantT]):
 class QueuedRequests(Generic[ClaimantT]):
     """The claims of all connections.
 
-    A negative ``bytes_max`` is no bound.  One frame of ``frame_bytes_max`` is always granted.
+    A negative ``bytes_max`` sets no bound.  One frame of ``frame_bytes_max`` is always granted.
     """
 
     def __init__(self, bytes_max: int, frame_bytes_max: int) -> None:
@@ -135,7 +135,7 @@ class QueuedRequests(Generic[ClaimantT]):
 
     @property
     def scarce(self) -> bool:
-        """Whether a receive must bring no more than a connection may hold without a claim."""
+        """Whether one receive may bring only as much as a connection may hold without a claim."""
         return self.bounded and (
             self._waiting > 0 or self.kept_bytes + self.worked_bytes > self._kept_bytes_max
         )
@@ -172,11 +172,11 @@ class QueuedRequests(Generic[ClaimantT]):
         return self._grant_waiting()
 
     def work(self, size: int) -> None:
-        """A request of ``size`` bytes has arrived and is handled in slices."""
+        """Count a request of ``size`` bytes that has arrived and is handled in slices."""
         self.worked_bytes += size
 
     def worked(self, size: int) -> Sequence[Claim[ClaimantT]]:
-        """A request was handled in slices.  Returns: the claims that are granted now."""
+        """End the count of a request in slices.  Returns: the claims that are granted now."""
         self.worked_bytes -= size
         return self._grant_waiting()
 
@@ -194,7 +194,7 @@ class QueuedRequests(Generic[ClaimantT]):
         return granted
 
     def keep(self, size: int) -> None:
-        """Requests of ``size`` bytes have arrived that cannot be handled yet."""
+        """Count requests of ``size`` bytes that have arrived and cannot be handled yet."""
         self.kept_bytes += size
 
     def unkeep(self, size: int) -> None:
@@ -228,7 +228,7 @@ class QueuedRequests(Generic[ClaimantT]):
 
 
 def _is_overdue(claim: Claim[ClaimantT]) -> bool:
-    """Count one more check of a granted claim; whether the claim is overdue."""
+    """Count one more check of a granted claim.  Returns whether the claim is overdue."""
     arrived = claim.owner.pending_bytes
     claim.checks += 1
     if arrived - claim.seen_bytes < PROGRESS_BYTES_MIN:

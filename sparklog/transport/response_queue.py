@@ -106,7 +106,7 @@ class ResponseQueue:
 
 
 def _release(response: PendingResponse) -> None:
-    """The response was completed after its connection had ended."""
+    """Release a response that was completed after its connection had ended."""
     release_all(response.reply)
 
 

@@ -1,6 +1,6 @@
 """The unsent bytes of one connection, in the order in which they are sent.
 
-Owns: the queue of buffers and file regions, partial sends, and when a full connection is watched.
+Owns: the queue of buffers and file regions, partial sends, and the watch on a full connection.
 Must not know requests or responses, nor whether the wire is a socket.
 
 The asyncio transport of the connection never holds an unsent byte.  Buffers and regions share one
@@ -149,12 +149,12 @@ class SendQueue:
 
 
 def encoded_size(reply: Iterable[Buffer | Region]) -> int:
-    """Bytes of a response, without its length."""
+    """The number of bytes of a response, without its length."""
     return sum([size_of(item) for item in reply])
 
 
 def region_bytes(reply: EncodedResponse) -> int:
-    """Bytes of the file regions in a response."""
+    """The number of bytes in the file regions of a response."""
     if len(reply) == 1 and type(reply[0]) is bytes:
         return 0
     return sum([size_of(item) for item in reply if not isinstance(item, _BUFFERS)])

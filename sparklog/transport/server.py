@@ -92,7 +92,7 @@ class Server:
         return not self.connections
 
     def admit(self, connection: ServerConnection) -> bool:
-        """Whether a new connection may stay open, if only to prove cluster membership."""
+        """Whether a new connection may stay open, even if only to prove cluster membership."""
         objection = self._count.objection(connection.address, self.limits)
         if self._closing or (objection and self._over_limit_handler is None):
             self.refuse(connection, objection or "the server is stopping")

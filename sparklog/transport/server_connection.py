@@ -95,7 +95,7 @@ class ServerConnection(Channel):
         self._close_callbacks.append(callback)
 
     def call_on_eof(self, callback: Callable[[], None]) -> None:
-        """Call back when the peer sends no more requests; it may still read responses."""
+        """Call back when the peer sends no more requests; the peer may still read responses."""
         self._eof_callbacks.append(callback)
 
     def finish(self) -> None:
@@ -107,7 +107,7 @@ class ServerConnection(Channel):
             self._close_if_done()
 
     def admit_member(self) -> None:
-        """The peer of a connection over a limit has proved that it is a member."""
+        """Make this connection over a limit an ordinary one: its peer has proved membership."""
         self._handler = self._server.handler
         self._server.leave_over_limit(self)
 
@@ -344,7 +344,7 @@ class ServerConnection(Channel):
             self._finishing[work] = None
 
     def _finished(self, response: PendingResponse, work: Work) -> None:
-        """The response to a parked request was made in slices."""
+        """Complete the response to a parked request, which was made in slices."""
         del self._finishing[work]
         if work.error is not None:
             self._fail(work.error)
@@ -357,7 +357,7 @@ class ServerConnection(Channel):
         self._handle_more_or_close(1)
 
     def _handle_more_or_close(self, divisor: int) -> None:
-        """After responses were sent: handle more requests, or close."""
+        """Handle more requests after responses were sent, or close."""
         if self.closed:
             return
         may_pump = self._paused and self._work is None and (self._frames or not self._ending)

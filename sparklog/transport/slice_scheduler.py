@@ -1,7 +1,7 @@
 """The scheduler of sliced work on a server's event loop.
 
-Owns: the queues of sliced work, and how much of it is done before the loop serves other events.
-Must not know connections, or what the work is.
+Owns: the queues of sliced work, and the amount of work before the loop serves other events.  Must
+not know connections, or the purpose of the work.
 
 One turn of the loop runs one slice of a member's work and one slice of a client's work, each of
 about ``TURN_UNITS``.  It also resumes one connection that paused after its turn with requests left.
@@ -37,7 +37,7 @@ class Work:
         self._running = False
 
     def run(self, units: int) -> bool:
-        """Run slices of about ``units``; whether there is more to do."""
+        """Run slices of about ``units``.  Returns whether there is more to do."""
         if self._cancelled:
             self._slices.close()
             return False
@@ -105,7 +105,7 @@ class SliceScheduler:
         self._wanted = False
 
     def __len__(self) -> int:
-        """The number of works that take turns or wait."""
+        """The number of pieces of work that take turns or wait."""
         return len(self._members) + len(self._clients) + len(self._connections)
 
     def add(self, slices: Slices[Any], done: Callable[[Work], None], *, member: bool) -> Work:

@@ -67,7 +67,7 @@ class UnsentResponses(Generic[ConnectionT]):
         return max(self._held, key=lambda other: self._held[other].size)
 
     def find_overdue(self) -> Sequence[ConnectionT]:
-        """The connections to close: the sum is too large, and their clients read nothing."""
+        """The connections to close, because the sum is too large and their clients read nothing."""
         if not self.scarce:
             return ()
         overdue = []
