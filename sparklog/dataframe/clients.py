@@ -34,7 +34,7 @@ def borrowed_client(
 
     The client is kept for the next borrower unless the block raises.  It reads from replicas in
     ``rack`` (None: the rack of this host; empty: from leaders).  Timeout errors of the block name
-    ``option``, which sets the timeout.
+    ``timeout_option``, the option that sets the timeout.
     """
     key = (bootstrap, client_id, timeout_s, rack)
     client = _idle.pop(key, None)
@@ -62,7 +62,7 @@ def borrowed_client(
 
 
 def _with_remedy(error: ConnectError | KafkaError, timeout_option: str) -> SparklogError:
-    """The error, with the remedy if more time may help."""
+    """The same error with a remedy added, if more time may help."""
     remedy = f"option {timeout_option} says for how long it is tried"
     if isinstance(error, ConnectError):
         return ConnectError(f"{error}; {remedy}")

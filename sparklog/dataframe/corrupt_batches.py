@@ -1,6 +1,6 @@
 """Unreadable records of a DataFrame read: raised as an error, or skipped, logged and counted.
 
-Owns: the option ``failOnCorruptBatch`` in a task, and what its log says.  Must not know how records
+Owns: the option ``failOnCorruptBatch`` in a task, and its log messages.  Must not know how records
 are decoded, nor Spark.
 """
 
@@ -17,7 +17,7 @@ REMEDY: Final = (
     "Read other offsets (startingOffsets, endingOffsets), or leave these records out with option "
     f"{OPTION}=false"
 )
-#: Warnings about single batches of one range; further ones are only counted.
+#: Most warnings about single batches of one range; further batches are only counted.
 WARNINGS_MAX: Final = 20
 
 
@@ -34,7 +34,7 @@ class CorruptBatches:
         self._end = end
 
     def skip_or_raise(self, first: int, last: int, error: SparklogError) -> None:
-        """Records at the offsets [first, last] cannot be read.
+        """Skip the records at the offsets [first, last], which cannot be read.
 
         Raises CorruptBatchError unless the option skips such records.
         """
@@ -53,7 +53,7 @@ class CorruptBatches:
             )  # fmt: skip
 
     def log_skipped(self) -> None:
-        """Log how much was skipped, at the end of the range."""
+        """Log the number of skipped batches and offsets, at the end of the range."""
         if self.batches:
             logger.warning(
                 "%s: of the offsets [%d, %d), %d in %d batches could not be read and were left out "

@@ -22,14 +22,14 @@ from sparklog.dataframe.private_folder import PrivateFolder, make_private_folder
 #: System property of the driver's JVM with the bootstrap servers that were announced last.
 ANNOUNCED_PROPERTY: Final = "sparklog.bootstrap.servers"
 
-#: Fields of /proc/PID/stat behind the process's name (proc(5)): its parent, and its start in ticks
-#: since the machine started.
+#: Indexes of fields in /proc/PID/stat, behind the process's name (proc(5)): the parent, and the
+#: start in ticks since the machine started.
 _PARENT_FIELD = 1
 _START_FIELD = 19
 
 
 class _Process(NamedTuple):
-    """Facts of a process that do not change while it runs (unless its parent ends)."""
+    """The facts of a process that stay while it runs (unless its parent ends)."""
 
     parent: int
     start: str

@@ -1,7 +1,7 @@
-"""The partitioners of Kafka's clients, by name: how rows without a partition get one.
+"""The partitioners of Kafka's clients, by name, for rows without a partition.
 
-Owns: their names and how each treats keys, null keys and empty keys.  Must not know hashes or rows:
-the parser of options imports it.
+Owns: the names, and the treatment of keys, null keys and empty keys by each partitioner.  Must not
+know hashes or rows: the parser of options imports it.
 """
 
 from dataclasses import dataclass

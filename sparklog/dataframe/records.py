@@ -156,7 +156,7 @@ def _schema(records: DataFrame, schema: StructType | str | None, format: Format)
 
 
 def _inferred_schema(records: DataFrame, texts: Sequence[str]) -> StructType:
-    """The schema that Spark finds for all objects together; other values are ignored."""
+    """The common schema that Spark infers from all JSON objects; other values are ignored."""
     objects: list[str] = []
     size = 0
     for text in texts:

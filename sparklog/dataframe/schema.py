@@ -79,9 +79,9 @@ def check_write_schema(
 ) -> None:
     """Raises ConfigError naming the column and the remedy, before anything is written.
 
-    ``two_way``: rows for a view that also reads.  An INSERT fills missing columns with nulls, so
-    that rows have the columns of a read; see ``LOG_COLUMNS``.  ``hint`` is appended to the message
-    about a missing topic.
+    With ``two_way``, the rows are for a view that also reads.  Then an INSERT fills missing columns
+    with nulls, so the rows have the columns of a read; see ``LOG_COLUMNS``.  ``hint`` is appended
+    to the message about a missing topic.
     """
     for field in schema.fields:
         if two_way and field.name in LOG_COLUMNS:
@@ -116,7 +116,7 @@ def _is_writable(field: StructField) -> bool:
 
 
 def _plain(kind: DataType) -> str:
-    """The type, ignoring nullability."""
+    """The type without its nullability."""
     return kind.simpleString()
 
 

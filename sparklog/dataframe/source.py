@@ -1,6 +1,7 @@
 """The data source ``format("sparklog")``, which Spark instantiates.
 
-Owns: the entry points that Spark calls, each a few lines.  Must not know the client or the wire.
+Owns: the entry points that Spark calls; each has a few lines.  Must not know the client or the
+wire.
 
 Spark calls them in processes of its own, several per query.  Each process pays for its imports, so
 readers and writers are imported where they are made.

@@ -16,7 +16,8 @@ from sparklog.errors import ConfigError
 class RefusedStreamReader(DataSourceStreamReader):
     """A reader whose methods raise ConfigError, except ``stop``.
 
-    Without a reader, Spark's runner would fail in stopping it and report only that failure.
+    Without a reader, Spark's runner would fail when it stops the reader, and report only that
+    failure.
     """
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)

@@ -1,13 +1,13 @@
-"""The active Spark session of Python's threads, so that each can write to ``format("sparklog")``.
+"""The active Spark session of Python's threads, so that each thread can write to the data source.
 
-Owns: the session of threads that have none, in the JVM.  Must not know what is written.
+Owns: the session of threads without one, in the JVM.  Must not know the writes.
 
-Spark looks for a writer made in Python in the session that is active in the calling thread, and
-only there (``DataSource.lookupDataSource``); other than a read, a write sets no session first.  In
-any thread but the one that made the session, the write fails with DATA_SOURCE_NOT_FOUND.  Each
-thread of Python has a thread of the JVM, which inherits its session from the thread that accepts
-connections.  The accepting thread is given Spark's default session, to which Spark falls back
-everywhere else.
+Spark looks for a Python writer only in the session that is active in the calling thread
+(``DataSource.lookupDataSource``).  A read sets the active session first; a write does not.  So a
+write fails with DATA_SOURCE_NOT_FOUND in every thread except the thread that made the session.
+Each thread of Python has a thread of the JVM, which inherits its session from the thread that
+accepts connections.  The accepting thread is given Spark's default session, to which Spark falls
+back everywhere else.
 """
 
 import logging
@@ -54,9 +54,9 @@ def activate(spark: Any) -> None:
 
 
 def _connect_once(jvm: Any) -> None:
-    """Make a connection: Py4J calls the listener after it has started the connection's thread.
+    """Make one connection, so that the session reaches the thread of the next connection.
 
-    So the session reaches the thread of the next connection.
+    The reason: Py4J calls the listener after it has started the thread of a connection.
     """
     first = threading.Thread(target=jvm.java.lang.System.nanoTime, daemon=True)
     first.start()

@@ -4,8 +4,8 @@ Owns: these settings.  Must not know what tasks do.
 
 Spark collects garbage after every task and every step of a plan.  Each collection visits every
 imported object: 20 to 35 ms of CPU time, more than a small task takes.  If modules were imported
-since the last time, the objects present at the begin of a task are frozen (``gc.freeze``) for the
-rest of the process.
+since the last freeze, all objects at the begin of a task are frozen (``gc.freeze``) for the rest of
+the process.
 """
 
 import gc
@@ -58,6 +58,6 @@ def _is_of_pyspark() -> bool:
 
 
 def _is_of_the_daemon() -> bool:
-    """Whether Spark's daemon made this process for tasks: it holds no objects of the user."""
+    """Whether Spark's daemon made this process for tasks; then it holds no user objects."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == _DAEMON

@@ -32,7 +32,7 @@ class Wire(Protocol):
     def writev(self) -> Callable[[Sequence[Buffer]], int]: ...
 
     def send(self, region: Region, done: int) -> int:
-        """Send a region from byte ``done`` on; return 0 if the region has become shorter than that."""
+        """Send a region from byte ``done`` on; return 0 if the region is shorter now."""
 
     def watch(self, on_writable: Callable[[], None]) -> None:
         """Call back whenever more can be sent, until ``unwatch``.  Raises OSError."""

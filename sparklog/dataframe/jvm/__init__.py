@@ -1,7 +1,7 @@
 """Rows and requests inside the JVM.
 
-Owns: the Java classes that pack, unpack and send records (``java/``), how they are compiled and how
-they come into Spark's plans.  Must not know how a read or a write is divided into tasks.
+Owns: the Java classes that pack, unpack and send records (``java/``), their compilation, and their
+use in Spark's plans.  Must not know how a read or a write is divided into tasks.
 """
 
 from sparklog.dataframe.jvm.constants import BOUNDS, BY_KEY, GIVE_BATCHES, GIVE_ROWS

@@ -1,7 +1,7 @@
-"""What Python and the Java classes beside it agree on.
+"""The constants that Python and the Java classes share.
 
-Owns: values that both sides use, and the Java class ``Constants`` that is generated of them.  Must
-not know what either side does with a value.
+Owns: the shared values, and the Java class ``Constants``, which is generated from them.  Must not
+know the use of a value on either side.
 
 A number that only Java uses stands in its Java class.  A row of a packed write is described in
 ``java/PieceOutlet.java``, and the values of a packed read in ``java/UnpackedRows.java``.
@@ -27,12 +27,12 @@ from sparklog.dataframe.options import (
 from sparklog.errors import ErrorCode
 from sparklog.wire.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD
 
-#: Spark's settings that turn packed reads, packed writes and sending by the JVM off: ``false``.
+#: Settings of Spark; ``false`` turns off packed reads, packed writes, or sending by the JVM.
 PACKED_READS_CONF: Final = "spark.sparklog.packed.reads"
 PACKED_WRITES_CONF: Final = "spark.sparklog.packed.writes"
 DIRECT_WRITES_CONF: Final = "spark.sparklog.direct.writes"
 
-#: What users are told where an extension of Spark's sessions cannot be had.
+#: The consequence, for the log, when Spark's sessions cannot be extended.
 WITHOUT_PACKED_READS: Final = "rows are made by Python"
 WITHOUT_PACKED_WRITES: Final = "writes are not packed in the JVM"
 
@@ -45,34 +45,36 @@ ROW_COLUMNS: Final = (
     ("partition", "INT"),
     ("acknowledged", "BIGINT"),
 )
-#: In the column ``partition``: one partition for all records, or that of each record's key.
+#: Special values of the column ``partition``: any one partition for all records, and the partition
+#: of each record's key.
 ANY_PARTITION: Final = -1
 BY_KEY: Final = -2
 
-#: Bytes of a task's first pieces; later pieces grow with what the task has packed.
+#: Bytes of a task's first pieces; later pieces grow with the bytes that the task has packed.
 FIRST_PIECE_BYTES: Final = 64 * 1024
-#: Bytes of the sections of all partitions, if fewer may be in flight.
+#: Minimum bytes for the sections of all partitions, even if fewer bytes may be in flight.
 ALLOCATED_BYTES_MIN: Final = 1024 * 1024
-#: Pieces that go to Python in one Arrow batch, which is what it costs to have many of them.
+#: Pieces that go to Python in one Arrow batch; each Arrow batch has a cost of its own.
 PIECES_PER_BATCH: Final = 4
 #: Produce requests of one task that a broker may have to answer at a time.
 REQUESTS_PER_BROKER: Final = 4
-#: Bytes of the pieces that wait for the next request, unless that is a single piece.  Where brokers
-#: answer late, a request has the pieces of many partitions.
+#: Most bytes of the pieces in one request, unless it has a single piece.  When brokers answer late,
+#: a request has the pieces of many partitions.
 REQUEST_BYTES: Final = 1_000_000
 
-#: First offset, offset behind the last, partition; the name of the topic follows.
+#: The layout of a range: first offset, end offset, partition; the name of the topic follows.
 BOUNDS: Final = struct.Struct(">qqi")
-#: What a partition of a scan gives, as its text says; no topic has such a name.
+#: A text in a pickled partition of a scan: the task returns rows.  No topic can have this name.
 GIVE_ROWS: Final = "sparklog: give rows"
-#: As long as ``GIVE_ROWS``, so that it can take its place in what was pickled.
+#: The text for record batches.  It is as long as ``GIVE_ROWS``, so that the JVM can replace that
+#: text in the pickled bytes.
 GIVE_BATCHES: Final = "sparklog: batches !"
-#: The columns that the JVM can make of records, in the order of the kinds of ``UnpackedRows.fill``.
+#: The columns that the JVM can decode, in the order of the kinds of ``UnpackedRows.fill``.
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
 def constants_java(used_by: str) -> str:
-    """The class ``Constants``, with the fields that the text of other classes mentions."""
+    """The Java class ``Constants``, with the fields that the classes in ``used_by`` mention."""
     values = constants()
     names = sorted(set(re.findall(r"\bConstants\.(\w+)", used_by)))
     fields = "".join(f"  static final {_declared(name, values[name])};\n" for name in names)
@@ -123,12 +125,12 @@ def constants() -> dict[str, int | str]:
 
 
 def _signed(number: int) -> int:
-    """A number of 32 bits as Java's ``int`` has it."""
+    """An unsigned number of 32 bits as Java's signed ``int``."""
     return number - (1 << 32) if number >> 31 else number
 
 
 def _declared(name: str, value: int | str) -> str:
-    """A field of Java, as small as its value allows."""
+    """The declaration of a Java field, of the smallest type for its value."""
     if isinstance(value, str):
         return f"String {name} = {json.dumps(value)}"
     if -(1 << 31) <= value < 1 << 31:

@@ -1,15 +1,16 @@
-"""The Java classes of ``java/``, as the texts that the JVM compiles.
+"""The Java classes of ``java/``, as texts that the JVM compiles.
 
-Owns: which files belong together, and how they become one text.  Must not know what the classes do.
+Owns: the grouping of files, and their combination into one text.  Must not know the work of the
+classes.
 
 No jar is shipped: Spark's own compiler (Janino) compiles the texts.  Classes of the driver become
-one compilation unit.  Classes of executors travel as Spark's generated code does, as a text that
-every executor compiles for itself: they are classes inside of a class that Spark generates.  There
-they are without their package and imports, so they import only what Spark imports into generated
-code (``GENERATED_CODE_IMPORTS``).  ``make lint`` compiles the files as they are.
+one compilation unit.  Classes of executors travel like Spark's generated code, as a text that
+every executor compiles: they are nested in a class that Spark generates.  There they have neither
+package nor imports, so they may import only the classes that Spark imports into generated code
+(``GENERATED_CODE_IMPORTS``).  ``make lint`` compiles the files as they are.
 
-Janino knows Java without lambdas, and infers no generics: collections are raw, and what they give
-is cast.  Buffers' methods that later versions of Java declare with another result are cast, too.
+Janino supports no lambdas and infers no generics, so collections are raw and their elements are
+cast.  A call of a buffer's method is cast as well if later versions of Java changed its result.
 """
 
 import re
@@ -22,7 +23,7 @@ from sparklog.dataframe.jvm.constants import constants_java
 #: The package of the classes of the driver.
 PACKAGE: Final = "sparklog.dataframe"
 
-#: Inside of the loop that Spark generates for a query (``FusedPackExec``), or of ``PACKED_ROWS``.
+#: Nested in the loop that Spark generates for a query (``FusedPackExec``), or in ``PACKED_ROWS``.
 PACKER: Final = (
     "Packer",
     "Section",
@@ -40,7 +41,7 @@ PACKER: Final = (
 #: Classes that Spark compiles and runs as generated code; the first one extends Spark's loop.
 PACKED_ROWS: Final = ("PackedRows", *PACKER)
 UNPACKED_ROWS: Final = ("UnpackedRows", "BatchReader")
-#: Classes of the driver; the first one is what the unit is for.
+#: Classes of the driver; the first class is the purpose of its unit.
 OWN_SCANS: Final = ("OwnScansRule", "ScalaSeq")
 PACKED_READS: Final = (
     "PackedReadsStrategy",
@@ -64,7 +65,7 @@ PACKED_WRITES: Final = (
 )
 THREAD_SESSIONS: Final = ("ThreadSessionsListener",)
 
-#: What Spark's ``CodeGenerator`` imports, of which the classes of executors use these.
+#: The imports of Spark's ``CodeGenerator`` that the classes of executors use.
 GENERATED_CODE_IMPORTS: Final = frozenset(
     {
         "org.apache.spark.sql.catalyst.InternalRow",
@@ -80,14 +81,14 @@ _FILE: Final = re.compile(
 
 
 def compilation_unit(names: tuple[str, ...]) -> str:
-    """The classes as one file of Java, as Janino compiles it in the driver."""
+    """The classes as one Java file, which Janino compiles in the driver."""
     imports = sorted({name for each in names for name in imports_of(each)})
     lines = "".join(f"import {name};\n" for name in imports)
     return f"package {PACKAGE};\n\n{lines}\n{inner_classes(names)}"
 
 
 def generated_class(names: tuple[str, ...]) -> str:
-    """The body of a class that Spark's ``CodeGenerator`` compiles: it makes the first of these."""
+    """The body of a class for Spark's ``CodeGenerator``; it creates the first of these."""
     generate = (
         "public Object generate(Object[] references) {\n"
         f"  return new {names[0]}(references);\n"
@@ -97,7 +98,7 @@ def generated_class(names: tuple[str, ...]) -> str:
 
 
 def inner_classes(names: tuple[str, ...]) -> str:
-    """The classes and their ``Constants``, for inside of another class or file."""
+    """The classes and their ``Constants``, to be nested in another class or put into a file."""
     text = "\n".join(_body(name) for name in names)
     return f"{text}\n{constants_java(text)}"
 
@@ -114,7 +115,7 @@ def source(name: str) -> str:
 
 
 def _body(name: str) -> str:
-    """A file without what stands above the class."""
+    """A file without the package, imports and comments above the class."""
     return source(name)[_head(name).end() :]
 
 

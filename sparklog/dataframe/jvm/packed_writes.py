@@ -1,26 +1,27 @@
-"""The strategy that has Spark pack the rows of a write before they come to Python.
+"""The strategy that makes Spark pack the rows of a write before they reach Python.
 
 Owns: the installation of the strategy (``java/PackedWritesStrategy.java``).  Must not know how
 records are laid out, nor how they travel.
 
-A row that goes through Arrow to Python and becomes a record there costs more than all the rest of a
-write.  The strategy puts a step of its own under such writes, whose rows are pieces: the records of
-one batch each.  It marks the write with an option that says the schema of the rows, so that the
-source checks what it always checks.
+The way of a row through Arrow to Python, and its encoding there, cost more than the rest of a
+write.  The strategy puts an operator under the write.  The operator's output rows are pieces: each
+has the records of one batch.  An option of the write holds the schema of the original rows, so that
+the source makes its usual checks.
 
 The strategy leaves these writes alone:
 
-- Writes that the packer cannot do exactly as Python does: those with other columns than ``key``,
+- Writes that the packer cannot do exactly as Python does: writes with other columns than ``key``,
   ``value`` and ``timestamp``, or with a partitioner.
-- Writes of rows that Python makes.  The packer has a task say how many rows go to Python at once
-  (``java/Packer.java``), and threads of other steps may read that before it is taken back.
+- Writes of rows from Python.  The packer changes the number of rows that the task sends to Python
+at
+  once (``java/Packer.java``), and threads of other operators could read the changed number.
 - Writes of rows with keys that the JVM does not send (``java/PieceDestination.java``): only a
   client that asks for the topic's partitions can divide such rows.
 - All writes, where the strategy cannot be installed (Spark Connect).
 
-The packer is compiled in the driver before the first write, so that a Spark that cannot do it shows
-while the write can still be planned as usual.  Where the rows come out of code that Spark
-generates, the packer is part of that code (``java/FusedPackExec.java``).
+The packer is compiled in the driver before the first write.  If this Spark cannot compile it, the
+write is planned as usual.  Where Spark generates the code that makes the rows, the packer is part
+of that code (``java/FusedPackExec.java``).
 """
 
 import logging
@@ -48,5 +49,5 @@ _EXTENSION: Final = SessionExtension(
 
 
 def install(spark: Any) -> bool:
-    """Give the strategy to the sessions of this application; False where that is not possible."""
+    """Add the strategy to the sessions of this application; return False if that is impossible."""
     return _EXTENSION.install(spark)

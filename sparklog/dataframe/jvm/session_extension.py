@@ -1,7 +1,7 @@
 """Instances of Java classes in the driver's JVM, where only Java reaches Spark.
 
-Owns: their compilation by the compiler that Spark brings along (Janino), and giving them to the
-sessions of an application.  Must not know what the classes are for.
+Owns: their compilation by Spark's own compiler (Janino), and their registration with the sessions
+of an application.  Must not know the purpose of a class.
 
 Every application compiles its own classes, in a class loader of its own: two applications one after
 the other, in the same JVM, have different classes of the same names.
@@ -16,13 +16,13 @@ from sparklog.dataframe.jvm.java_sources import PACKAGE, compilation_unit
 
 
 def new_instance(context: Any, name: str, java: str, *arguments: str) -> Any:
-    """An instance of the public class ``name`` of the package, which has one constructor.
+    """Create an instance of a public class with one constructor.
 
     Args:
         context: A Spark context.
-        name: The class, without its package; a nested one as ``Outer$Nested``.
+        name: The class, without its package; a nested class is ``Outer$Nested``.
         java: A compilation unit.
-        arguments: Those of the constructor.
+        arguments: The arguments of the constructor.
 
     Raises:
         Exception: Whatever the JVM raises.
@@ -39,12 +39,12 @@ def new_instance(context: Any, name: str, java: str, *arguments: str) -> Any:
 
 
 class SessionExtension:
-    """A rule or a strategy that the sessions of an application get once, for their queries.
+    """A rule or a strategy for the queries of an application, which its sessions get once.
 
     Args:
-        classes: Those of the compilation unit; the first one has a ``Builder`` inside.
+        classes: The classes of the compilation unit; the first class contains a ``Builder``.
         inject: The method of Spark's ``SparkSessionExtensions`` that takes the builder.
-        without: What becomes of queries where this is not possible, for the log.
+        without: The consequence for queries where this is not possible, for the log.
         log: The log of the extension.
         texts: The arguments of the builder.
     """
@@ -66,7 +66,7 @@ class SessionExtension:
         self._installed: WeakSet[Any] = WeakSet()
 
     def install(self, spark: Any) -> bool:
-        """Give it to the sessions of this application; False where that is not possible."""
+        """Add it to the sessions of this application.  Returns False where that is not possible."""
         try:
             context = spark.sparkContext
         except Exception as error:  # Spark Connect

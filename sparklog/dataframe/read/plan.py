@@ -44,7 +44,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundByTime:
-    """The first offsets at or after the times of the bounds; None: no time given, or no record."""
+    """The first offsets at or after the times of the bounds; None without a time or a record."""
 
     start: int | None = None
     end: int | None = None
@@ -148,8 +148,9 @@ def split(
     """Drop empty ranges, cut those above ``max_records`` offsets, and split the largest so that
     there are at least ``min_partitions``.
 
-    As ``KafkaOffsetRangeCalculator``: each range gets a share of the pieces in proportion to its
-    size.  No piece is empty, so there are fewer pieces if there are fewer offsets than wanted.
+    Each range gets a share of the pieces in proportion to its size, as in
+    ``KafkaOffsetRangeCalculator``.  No piece is empty, so there are fewer pieces if there are fewer
+    offsets than wanted.
     """
     filled = [item for item in ranges if item.size > 0]
     pieces = {item: -(-item.size // max_records) if max_records else 1 for item in filled}
@@ -162,7 +163,7 @@ def split(
 
 
 def _share(size: int, total: int, wanted: int) -> int:
-    """``size / total`` of ``wanted``, rounded up so that the sum never falls short."""
+    """The share ``size / total`` of ``wanted``, rounded up so that the sum never falls short."""
     return -(-size * wanted // total)
 
 

@@ -129,7 +129,7 @@ def _may_hold(item: Any, actual: Any) -> bool:
 
 
 def _holds(item: Any, actual: Any) -> bool | None:
-    """Whether a comparison holds; None: not known, or null."""
+    """Whether a comparison holds; None if that is unknown or null."""
     kind = type(item).__name__
     if kind == "In":
         known = [value for value in item.value if value is not None]

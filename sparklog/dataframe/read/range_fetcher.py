@@ -111,7 +111,7 @@ class RangeFetcher:
         return found
 
     def _offset_after_empty(self, offset: int, fetched: Fetched | None, waiting: Backoff) -> int:
-        """The offset to go on from after an empty result: the same, or behind lost records.
+        """The offset at which to continue after an empty result: the same, or behind lost records.
 
         A new leader may not know yet that it has the records that its predecessor returned.  Until
         it knows, it refuses to tell its last offset (KIP-207).

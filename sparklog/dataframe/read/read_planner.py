@@ -130,7 +130,7 @@ class _ReadPlanner:
     async def _offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        """The first offset at or after each time (or ``OffsetSpec``); None: no such record."""
+        """The first offset at or after each time (or ``OffsetSpec``); None without a record."""
         if not wanted:
             return {}
         found = await self._client.list_offsets(

@@ -35,7 +35,7 @@ _CONSTANT = ("topic", "partition")
 
 
 class RangePartition(InputPartition):
-    """The input of one task: a range (None: nothing to read) and how to read it."""
+    """The input of one task: a range (None if there is nothing to read) and how to read it."""
 
     def __init__(self, value: OffsetRange | None) -> None:
         super().__init__(value)

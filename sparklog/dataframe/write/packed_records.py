@@ -17,7 +17,7 @@ from sparklog.wire.records.batch import BATCH_OVERHEAD, Buffer
 from sparklog.wire.records.columns import decode_columns, encode_section
 from sparklog.wire.records.spans import binary_buffers
 
-#: Columns (see ``piece_outlet``) beside ``records``.
+#: Columns (see ``java/PieceOutlet.java``) beside ``records``.
 _NUMBERS: Final = (
     "record_count",
     "base_timestamp",
@@ -37,7 +37,7 @@ class PackedRecords:
     record_count: int
     base_timestamp: int
     max_timestamp: int
-    #: None: any partition, or (``by_key``) the partition of each record's key.
+    #: The partition; None for any partition, or with ``by_key`` for that of each record's key.
     partition: int | None = None
     by_key: bool = False
 
@@ -64,7 +64,7 @@ class Handover:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedBatch:
-    """The content of one Arrow batch from the JVM (see ``piece_outlet``)."""
+    """The content of one Arrow batch from the JVM (see ``java/PieceOutlet.java``)."""
 
     #: The number of records that the JVM sent and brokers acknowledged.
     acknowledged: int

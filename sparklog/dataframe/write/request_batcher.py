@@ -1,4 +1,4 @@
-"""Encoded batches -> produce requests: as few as possible, in the order of each partition.
+"""The batcher of produce requests: few requests, and the order of batches in each partition.
 
 Owns: the batches that wait and that are in flight, and the content of each request.  Must not know
 rows, codecs or connections; runs on the client's loop.

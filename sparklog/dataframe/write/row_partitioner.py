@@ -78,7 +78,7 @@ class RowPartitioner:
         return found
 
     def _hashed(self, group: pa.Table) -> Ints | None:
-        """The partitions by key, ``NO_PARTITION`` for rows to spread; None: spread all rows."""
+        """The partitions by key; ``NO_PARTITION`` for rows to spread, None to spread all rows."""
         rule, key = self._partitioner, _column(group, "key")
         if rule.hash is None:
             return None
@@ -106,7 +106,7 @@ class RowPartitioner:
         numbers[chosen] = given
 
     def _runs(self, group: pa.Table) -> list[PartitionRows]:
-        """One run of neighbouring rows per partition: large batches, and no row is moved."""
+        """The runs of neighbouring rows, one per partition: large batches, and no row is copied."""
         runs = min(self._count, max(1, group.nbytes // RUN_BYTES_MIN))
         edges = np.linspace(0, group.num_rows, runs + 1).astype(int)
         pieces = [
@@ -161,7 +161,7 @@ def _by_number(group: pa.Table, numbers: Ints) -> list[PartitionRows]:
 
 
 def _column(group: pa.Table, name: str) -> Any:
-    """One contiguous array, or None where the group has no such column."""
+    """The column as one contiguous array; None if the group has no such column."""
     if name not in group.column_names:
         return None
     column = group.column(name)

@@ -1,4 +1,4 @@
-"""The producer of one task: rows -> encoded batches -> acknowledgements.
+"""The producer of one task, from rows to acknowledged batches.
 
 Owns: partitioning and encoding groups of rows, the sequence numbers of the idempotent producer, and
 the bound on bytes in flight.  Must not know Spark, options' texts, the bytes of a batch, or the
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 #: Encoded bytes that are passed to the client's loop at once and awaited together.
 SUBMITTED_BYTES: Final = 1024 * 1024
-#: Time for which pieces that the JVM sent without success are sent again: brokers forget producers
-#: (``producer.id.expiration.ms``, a day), and would store the records twice.
+#: The time during which pieces that the JVM sent without success may be sent again.  Later, brokers
+#: may have forgotten the producer (``producer.id.expiration.ms``) and would store records twice.
 UNANSWERED_MS_MAX: Final = 3_600_000
 #: Time limit for finding out a topic's largest batch.
 LOOK_SECONDS_MAX = 10.0
@@ -103,7 +103,7 @@ class Sender:
         self._submit_all(encoded)
 
     def send_packed(self, batch: PackedBatch) -> None:
-        """Send pieces of packed records; pieces for any partition go to each in turn.
+        """Send pieces of packed records; pieces without a partition go to the partitions in turn.
 
         After a handover, this sender continues as the JVM's idempotent producer.
 
@@ -156,7 +156,7 @@ class Sender:
             )
 
     def finish(self, at_most_bytes: int = 0) -> None:
-        """Wait until at most so many bytes are in flight.  Raises KafkaError."""
+        """Wait until at most ``at_most_bytes`` bytes are in flight.  Raises KafkaError."""
         while self._pending and self._in_flight_bytes > at_most_bytes:
             delivery, size = self._pending[0]
             self._client.result(delivery)

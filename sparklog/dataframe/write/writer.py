@@ -1,4 +1,4 @@
-"""The writers that Spark pickles: one instance per task, and one that commits.
+"""The writers that Spark pickles: one instance per task, and an instance that commits.
 
 Owns: the task's loop over groups of rows, and its report.  Must not know options' texts, nor how
 rows are sent.  Spark commits in a process of its own, which needs no client, so modules for tasks
@@ -58,17 +58,17 @@ class TopicWriter(DataSourceArrowWriter):
         return RowsWritten(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """No effect: every row was acknowledged when its task ended."""
+        """Do nothing: every row was acknowledged when its task ended."""
         freeze_imported_objects()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """No effect: without transactions, rows written before the failure stay in the log."""
+        """Do nothing: without transactions, rows written before the failure stay in the log."""
 
 
 class PackedTopicWriter(TopicWriter):
     """A writer of pieces of packed records that the JVM did not send itself.
 
-    No connection is opened when the JVM sent all of them.
+    The writer opens no connection when the JVM sent all pieces.
     """
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
