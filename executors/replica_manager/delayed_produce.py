@@ -1,6 +1,6 @@
 """Delayed produces: responses that wait until their batches are acknowledged.
 
-Owns: which batches wait, the order in which they are looked at, and the deadline.  Must not know
+Owns: which batches wait, the order in which they are checked, and the deadline.  Must not know
 how a batch was judged, or how a response looks.
 
 A batch is acknowledged when its partition has reached the required offset of the batch.  The
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 BatchT = TypeVar("BatchT")
 #: Units of work for checking one batch.
-_LOOK_UNITS: Final = 3
+_CHECK_UNITS: Final = 3
 
 
 class DelayedProduce(ABC, Generic[BatchT]):
@@ -62,8 +62,8 @@ class DelayedProduce(ABC, Generic[BatchT]):
         """``begin_wait`` in slices.  Partitions that change between slices are watched already."""
         partitions = tuple(self._waiting)
         self._watch(timeout_ms, owner)
-        look = self._replica_manager.delayed_operations.produces.check_and_complete
-        yield from in_slices(look, partitions, _LOOK_UNITS)
+        check = self._replica_manager.delayed_operations.produces.check_and_complete
+        yield from in_slices(check, partitions, _CHECK_UNITS)
 
     def _watch(self, timeout_ms: int, owner: Owner | None) -> None:
         self._replica_manager.delayed_operations.produces.watch(
@@ -74,7 +74,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
         del size
         waiting = self._waiting.get(key)
         if waiting is not None:
-            self._look_through(key, waiting)
+            self._complete_reached(key, waiting)
             if not waiting:
                 self._waiting.pop(key, None)
         if self._waiting:
@@ -95,7 +95,7 @@ class DelayedProduce(ABC, Generic[BatchT]):
             waiting.clear()
         self._waiting.clear()
 
-    def _look_through(
+    def _complete_reached(
         self, tp: TopicPartition, waiting: deque[tuple[RequiredOffset, BatchT]]
     ) -> None:
         try:
