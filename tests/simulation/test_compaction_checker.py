@@ -40,15 +40,17 @@ CONFIGS = (("cleanup.policy", "compact"), ("delete.retention.ms", "2000"))
 ALONE = replace(STATE, replicas=(1,), isr=(1,), last_known=(1,))
 
 
-def judged(*events: Event | CompactionEvent, alone: bool = False) -> list[str]:
-    """Every event is a second behind the one before."""
+def judged(
+    *events: Event | CompactionEvent, alone: bool = False, read_last: bool = False
+) -> list[str]:
+    """Every event is a second behind the one before; ``read_last``: the log is read at the end."""
     times = iter(range(0, 1_000_000, 1000))
     history = History(lambda: next(times))
     begun = TopicCreateInvoked(op=99, topic="t", configs=CONFIGS, partitions=1)
     there = TopicCreated(op=99, topic="t", topic_id=TOPIC_ID, leaders=(1,))
     for event in (begun, there, created(state=ALONE if alone else STATE), *events):
         history.record(event)
-    return compaction.check(history, FinalState())
+    return compaction.check(history, FinalState(compacted_logs=(LOG,) if read_last else ()))
 
 
 def committed(begin: int, *texts: str, broker: int = 1) -> RecordsCommitted:
@@ -194,6 +196,25 @@ def test_what_one_replica_kept_of_a_log_keeps_the_last_record_of_each_key() -> N
     assert judged(written, *lost, began, replace(read, asked=0), alone=True) == []
     cut = LogLost(broker=1, log=LOG, whole=False)
     assert judged(written, *lost, cut, began, read, alone=True) == []
+
+
+def test_the_last_reader_gets_to_the_end_or_to_a_transaction_that_is_open() -> None:
+    """The marker is lost with the power, and nobody sends it again."""
+    data = CommittedRecord(1, b"a=2", 1000, producer_id=7)
+    written = replace(
+        committed(0, "a=1", "", ""),
+        records=(CommittedRecord(0, b"a=1", 0), data, CommittedMarker(2, 7, True)),
+    )
+    not_read = [f"{NAME} could not be read at the end"]
+    whole, stable = table(3, (1, "a=2")), table(1, (0, "a=1"))
+    assert judged(written, whole, read_last=True) == []
+    assert judged(written, stable, read_last=True)[-1:] == not_read
+    told = Told(ALONE)
+    lost = (lost_power(1), commit(registered(1), told.now(-1, ())), commit(told.now(1, (1,))))
+    began = LeaderBegan(log=LOG, broker=1, leader_epoch=2, log_end=2)
+    ended = (written, *lost, began)
+    assert judged(*ended, replace(stable, asked=20), alone=True, read_last=True) == []
+    assert judged(*ended, replace(table(0), asked=20), alone=True, read_last=True) == not_read
 
 
 def test_a_lookup_by_time_names_a_record_of_that_time() -> None:

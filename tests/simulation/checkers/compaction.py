@@ -58,6 +58,11 @@ class Truth:
     #: Nothing is known any more.
     is_lost: bool = False
 
+    @property
+    def stable_end(self) -> int:
+        """Where the first open transaction begins; readers of what is committed get no further."""
+        return min([self.end, *(offsets[0] for offsets in self.open.values() if offsets)])
+
     def note(self, event: RecordsCommitted, now_ms: int) -> Iterator[str]:
         for each in event.records:
             if isinstance(each, CommittedMarker):
@@ -156,7 +161,7 @@ class _Walk:
         self._history = history
         self._promises: Promises = promises_of(history)
         self._truths: dict[LogId, Truth] = {}
-        #: Logs whose last table reached the end.
+        #: Logs whose last table reached the end of what is stable.
         self.read_last: set[LogId] = set()
 
     def truth(self, log: LogId) -> Truth:
@@ -190,7 +195,7 @@ class _Walk:
 
     def table_read(self, at: int, event: TableRead) -> Iterator[str]:
         truth = self.truth(event.log)
-        if event.end >= truth.end or not self.knows(event.log, at):
+        if event.end >= truth.stable_end or not self.knows(event.log, at):
             self.read_last.add(event.log)
         else:
             self.read_last.discard(event.log)
