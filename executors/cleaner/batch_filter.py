@@ -40,7 +40,7 @@ _ADDED_BYTES: Final = 4 << 20
 
 @dataclass(slots=True)
 class FilterCounts:
-    """What was read and kept."""
+    """Counts of records that were read and kept, and of changed batches."""
 
     records_read: int = 0
     records_kept: int = 0
@@ -55,10 +55,10 @@ class BatchFilter:
     Args:
         latest: the latest offsets of the slice that ends at ``end_offset``; records from there on
             are kept.
-        now_ms: delete horizons up to this time have passed,
-        expires_below: but not those of batches from this offset on.
+        now_ms: the time up to which delete horizons have passed.
+        expires_below: tombstones and markers from this offset on stay in any case.
         delete_horizon_ms: for tombstones, and markers of empty transactions, without a horizon.
-        producers: what every active producer has last written, in the whole log.
+        producers: the last record of every active producer in the whole log.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class BatchFilter:
         return found
 
     def filter(self, batches: Sequence[Batch], last_end: int) -> Iterator[Buffer]:
-        """What is left of the batches, in order.
+        """The batches without the records that may go, in order.
 
         The batch that ends before the offset ``last_end`` stays in any case.  Raises DecodeError
         for records that cannot be read.

@@ -1,7 +1,7 @@
 """Reading the batches of a segment in windows, with every checksum checked.
 
 Owns: the reads, their size, and the refusal of damage: a batch that is rewritten gets a new
-checksum, which would hide the damage for ever.  Must not know what is done with the batches.
+checksum, which would hide the damage for ever.  Must not know the use of the batches.
 """
 
 from collections.abc import Callable, Iterator

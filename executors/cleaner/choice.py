@@ -13,7 +13,7 @@ from sparklog.types import TopicPartition
 
 T = TypeVar("T")
 
-#: A log is set aside after so many failures in a row; Kafka sets it aside at once, and for ever.
+#: Consecutive failures after which a log is set aside; Kafka sets it aside at once and for ever.
 FAILURES_MAX: Final = 3
 #: The pause after the first failure of a cleaning, which doubles with every further one.
 RETRY_MS: Final = 30_000
@@ -23,20 +23,20 @@ RETRY_MS_MAX: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogToClean(Generic[T]):
-    """A log that is due, and what of it can be cleaned."""
+    """A log that is due, and its offsets that can be cleaned."""
 
     log: T
     dirty: CleanableRange
 
 
 def filthiest(due: Iterable[LogToClean[T]]) -> LogToClean[T] | None:
-    """The log with the greatest dirty ratio; among equals, that which is overdue the longest."""
+    """The log with the greatest dirty ratio; among equals, the log that is overdue the longest."""
     return max(due, key=lambda each: (each.dirty.dirty_ratio, each.dirty.overdue_ms), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The failures in a row of one log; ``retry_at_ms`` on the clock of the caller."""
+    """The consecutive failures of one log; ``retry_at_ms`` is a time of the caller's clock."""
 
     times: int
     retry_at_ms: int
@@ -48,8 +48,10 @@ class Failure:
 
 
 class FailedCleanings:
-    """The logs whose last cleaning failed.  Each is tried again after a pause, so that a log whose
-    trouble has passed is cleaned again."""
+    """The logs whose last cleaning failed.
+
+    Each log is tried again after a pause, because the cause of the failure may have passed.
+    """
 
     def __init__(self) -> None:
         self._failures: dict[TopicPartition, Failure] = {}

@@ -1,7 +1,7 @@
-"""Running a job: in a child process, or within this process over a store that no other one sees.
+"""The run of a job: in a child process, or in this process if no other process sees the store.
 
-Owns: the life of the child, and the removal of what it leaves.  Must not know which log is cleaned
-or why.
+Owns: the life of the child, and the removal of the files that it leaves.  Must not know which log
+is cleaned or why.
 
 The child is short-lived, so that its memory (Arrow, the keys) is not the broker's.
 """
@@ -20,12 +20,12 @@ from sparklog.process import Child, ChildError, describe_end, python_command, st
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.blocking import run_blocking
 
-#: Time between two looks whether the child has ended.
+#: Time between two checks whether the child has ended.
 POLL_S: Final = 0.1
-#: A child that tells no progress for so long hangs, and is killed.
+#: A child without progress for this time hangs, and is killed.
 STALLED_S: Final = 600.0
-#: The longest wait for the end of a child that was killed.  The kernel may keep it longer, in a
-#: disk access.
+#: The longest wait for the end of a killed child.  The kernel may keep the child longer, during an
+#: access to the disk.
 END_S: Final = 5.0
 
 COMMAND: Final = tuple(python_command("sparklog.executors.cleaner"))
@@ -100,7 +100,7 @@ async def _end(child: Child) -> None:
 
 
 async def _report_of(child: Child) -> CleaningReport:
-    # A look costs nothing; a thread that waits would be missing in the pool for the whole time.
+    # A check costs almost nothing; a waiting thread would be missing in the pool all the time.
     now_s = asyncio.get_running_loop().time
     heard_s = now_s()
     lines: list[dict[str, Any]] = []

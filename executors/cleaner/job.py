@@ -1,7 +1,7 @@
 """The job of a cleaning and its report, as values and as JSON.
 
-Owns: what the broker tells the cleaner's process, and what the process tells the broker.  Must not
-know how either is done.
+Owns: the messages between the broker and the cleaner's process.  Must not know how they are sent,
+or how a log is cleaned.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ class SourceSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """What an active producer last wrote (``ProducerStateManager.lastRecord``).
+    """The last record of an active producer (``ProducerStateManager.lastRecord``).
 
     ``data_offset`` is the last offset of its last batch of data, NO_OFFSET if it has written only
     markers in its present epoch.
@@ -38,8 +38,8 @@ class CleaningJob:
     """One cleaning of one log; sizes in bytes, times in milliseconds.
 
     ``groups`` are adjacent, from the first segment of the log on.  They cover the dirty offsets
-    [first_dirty, end_offset).  ``aborted_entries`` are (base offset, entries) pairs: where the
-    aborted transactions of the log are written, later segments included.  Tombstones and markers
+    [first_dirty, end_offset).  ``aborted_entries`` are (base offset, number of entries)
+    pairs of the log's transaction indexes, later segments included.  Tombstones and markers
     from ``expires_below`` on stay whatever their delete horizon is, because another replica may
     still need them.
     """
@@ -92,7 +92,7 @@ class CleaningJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningStats:
-    """What a cleaning has read and kept."""
+    """Counts of the records and bytes that a cleaning has read and kept."""
 
     bytes_read: int = 0
     bytes_written: int = 0

@@ -5,8 +5,8 @@ Must not know batches or files.
 
 Kafka keeps hashes of keys; a collision would lose a record, so the keys are kept whole here.  They
 are grouped by Arrow, one part of them at a time, because grouping takes several times the memory of
-what it groups.  Records inside the slice are looked up by their offset: the map holds the offset of
-every record that is the latest of its key.  Records below the slice are looked up by key.
+the grouped keys.  Records inside the slice are looked up by their offset: the map holds the offset
+of every record that is the latest of its key.  Records below the slice are looked up by key.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _FACTOR, _MIX = np.uint32(31), np.uint32(0x9E3779B1)
 
 
 class _Part:
-    """Some of the keys, with their offsets: arrays as they came, or one array of each."""
+    """Some of the keys, with their offsets: several arrays before ``group``, one array after it."""
 
     __slots__ = ("_is_grouped", "bytes", "keys", "offsets")
 
@@ -69,9 +69,10 @@ class _Part:
 
 
 class LatestOffsets:
-    """The map.  ``add`` records in the order of their offsets, then ``finish``, then ask.
+    """The map from keys to latest offsets.
 
-    It takes at most about ``memory_bytes``.
+    Call ``add`` in the order of offsets, then ``finish``, then the lookups.  The map takes at most
+    about ``memory_bytes``.
     """
 
     def __init__(self, first_offset: int, memory_bytes: int) -> None:
@@ -104,7 +105,7 @@ class LatestOffsets:
             part.add(keys.take(pa.array(rows)), offsets[rows])
 
     def finish(self) -> None:
-        """No more records follow."""
+        """Group the keys, because no more records follow."""
         self._group()
         found = [offsets for part in self._parts for offsets in part.offsets]
         if found:
@@ -113,13 +114,13 @@ class LatestOffsets:
             part.offsets = []
 
     def hold(self, offsets: Ints) -> Mask:
-        """Which records inside of the slice are the latest of their keys."""
+        """For each record inside the slice, whether it is the latest of its key."""
         if not len(self._latest):
             return np.ones(len(offsets), np.bool_)
         return _are_in(offsets, self._latest)
 
     def supersede(self, keys: Any) -> Mask:
-        """Which records below the slice have a later record inside of it, by their keys."""
+        """For each record below the slice, whether the slice has a later record of its key."""
         found = np.zeros(len(keys), np.bool_)
         for part, rows in self._divide(keys):
             if part.keys:
@@ -129,7 +130,7 @@ class LatestOffsets:
         return found
 
     def _divide(self, keys: Any) -> Iterator[tuple[_Part, Ints]]:
-        """The parts that some keys belong to, and the rows of these keys in order."""
+        """The parts of these keys, and the rows of the keys in the order of the parts."""
         if not len(keys):
             return
         numbers = _part_numbers(keys)
@@ -151,7 +152,7 @@ class LatestOffsets:
 
 
 def _part_numbers(keys: Any) -> npt.NDArray[np.uint8]:
-    """The part of each key: any function of its bytes would do that spreads keys evenly."""
+    """The part of each key, by a function of its bytes that spreads keys evenly."""
     _, edges, data = keys.buffers()
     ends = np.frombuffer(edges, np.int32, len(keys) + 1, keys.offset * 4)
     start, end = ends[:-1], ends[1:]

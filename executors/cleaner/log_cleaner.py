@@ -1,6 +1,6 @@
 """The log cleaner of a broker: one compacted log after the other.
 
-Owns: when a log is cleaned, what is told about it, and the clean offset afterwards.  Must not know
+Owns: when a log is cleaned, the report about it, and the clean offset afterwards.  Must not know
 how segments are rewritten or swapped.
 
 Every replica cleans its own log, as in Kafka.  A cleaning reads sealed segments below the last
@@ -44,9 +44,9 @@ FAILED_REST_S: Final = 5.0
 #: The longest time until a changed backoff takes effect.
 LOOK_S: Final = 1.0
 
-#: Segments that are looked at in one turn of the event loop.
+#: Segments that are checked in one turn of the event loop.
 SEGMENTS_AT_ONCE: Final = 500
-#: Producers that are looked at in one turn of the event loop.
+#: Producers that are read in one turn of the event loop.
 PRODUCERS_AT_ONCE: Final = 5000
 
 #: Returns the offset below which the other replicas of a partition are clean.
@@ -211,7 +211,7 @@ class LogCleaner:
         work = asyncio.ensure_future(
             self._replica_manager.log_workers.run(partition.topic_partition, steps)
         )
-        # If the caller is cancelled, the write goes on, and nobody waits for its error.
+        # If the caller is cancelled, the write goes on, and its error has no reader.
         work.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(work)
 
@@ -291,9 +291,9 @@ class LogCleaner:
 
 
 async def _last_records(partition: Partition, end_offset: int) -> dict[int, LastRecord]:
-    """What the active producers last wrote; batches from ``end_offset`` on stay anyway.
+    """The last records of the active producers; batches from ``end_offset`` on stay anyway.
 
-    A producer may go on while others are looked at: what it writes then is beyond ``end_offset``.
+    A producer may write while this reads others; its new records lie beyond ``end_offset``.
     """
     found: dict[int, LastRecord] = {}
     for number, (producer_id, entry) in enumerate(list(partition.producers.entries.items()), 1):

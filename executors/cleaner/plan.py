@@ -2,7 +2,7 @@
 
 Owns: the rules of Kafka's ``LogCleanerManager.cleanableOffsets`` and
 ``Cleaner.groupSegmentsBySize``, with the dirty ratio and the lags (KIP-58, KIP-354).  Must not know
-files, keys or processes; it looks at segments, oldest first.
+files, keys or processes; it takes segments, oldest first.
 """
 
 from collections.abc import Sequence
@@ -180,5 +180,5 @@ def _fit(
 
 
 def delete_horizon_ms(config: TopicConfig, now_ms: int) -> int:
-    """When a tombstone goes that a cleaning meets for the first time now (KIP-534)."""
+    """The delete horizon of a tombstone that is cleaned for the first time now (KIP-534)."""
     return min(now_ms + config.delete_retention_ms, MAX_INT64)

@@ -1,6 +1,7 @@
 """The progress of a cleaning, which tells the broker that the cleaner's process does not hang.
 
-Owns: how often progress is told, also while the throttle waits.  Must not know how it is told.
+Owns: how often progress is reported, also while the throttle waits.  Must not know how a report is
+sent.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ class Progress:
         self._bytes = 0
 
     def add(self, size: int) -> None:
-        """Some bytes were read or written."""
+        """Count bytes that were read or written."""
         self._bytes += size
         now_s = self._clock_s()
         if now_s - self._told_s >= INTERVAL_S:
@@ -35,7 +36,7 @@ class Progress:
             self._tell(self._bytes)
 
     def sleep(self, seconds: float) -> None:
-        """Wait on purpose, which is no hang."""
+        """Wait for the throttle, and report progress meanwhile."""
         while seconds > 0:
             part_s = min(seconds, INTERVAL_S)
             self._sleep_s(part_s)

@@ -50,18 +50,18 @@ class RecordChunk:
         )
 
     def of_batches(self, values: Sequence[Any], kind: Any) -> Any:
-        """Values of batches, repeated for each record."""
+        """One value per record, from one value per batch."""
         return np.repeat(np.array(values, kind), np.diff(self.edges))
 
     def count_of_batches(self, rows: Mask) -> list[int]:
-        """How many of the rows each batch has."""
+        """The number of these rows in each batch."""
         before = np.concatenate((np.zeros(1, np.int64), np.cumsum(rows)))
         counts: list[int] = np.diff(before[self.edges]).tolist()
         return counts
 
 
 def read_chunks(batches: Sequence[Batch], chunk_bytes: int = CHUNK_BYTES) -> Iterator[RecordChunk]:
-    """The records of batches that have some.  Raises DecodeError."""
+    """The records of batches that have records.  Raises DecodeError."""
     group: list[Batch] = []
     sections: list[Buffer] = []
     size = 0

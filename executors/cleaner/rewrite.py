@@ -25,9 +25,9 @@ from sparklog.executors.log import AbortedTxn, CleanedGroup, CleanedWriter, read
 from sparklog.storage_backends.base import FileHalf
 from sparklog.wire.records.batch import read_header
 
-#: The largest window of batches, which grows with the map: a look-up by key is worth many keys.
+#: The largest window of batches, which grows with the map, because a lookup pays for many keys.
 _WINDOW_BYTES_MAX = 8 << 20
-#: The share of the map's memory that is worth a window of batches to be added to it.
+#: The share of the map's memory for one window of batches that are added.
 _ADDED_SHARE = 32
 
 
@@ -38,9 +38,9 @@ def unthrottled(size: int) -> None:
 def clean(half: FileHalf, job: CleaningJob, throttle: Throttle = unthrottled) -> CleaningReport:
     """Write the ``.cleaned`` files of a job, durably.  Blocks.
 
-    A group of one segment of which nothing goes is left out of the report.  Raises StorageError,
-    and CorruptLogError for segments that cannot be read; then no files are left, if the disk lets
-    them be removed.
+    A group of one segment that loses no record is left out of the report.  Raises StorageError,
+    and CorruptLogError for segments that cannot be read; then no files are left, if the disk allows
+    their removal.
     """
     rewrite = _Rewrite(half, job, throttle)
     try:
@@ -92,7 +92,7 @@ class _Rewrite:
         )
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove the files that were written."""
         for writer in self._writers:
             with suppress(StorageError):
                 writer.close()
@@ -167,7 +167,7 @@ class _Rewrite:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Records that cannot be decoded are damage of this file."""
+    """Raise undecodable records as damage of this file."""
     try:
         yield
     except DecodeError as error:

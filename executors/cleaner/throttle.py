@@ -1,6 +1,6 @@
 """The pace of a cleaning: ``log.cleaner.io.max.bytes.per.second``.
 
-Owns: how long to wait after some bytes.  Must not know what the bytes are, nor a clock of its own.
+Owns: the wait after some bytes.  Must not know the content of the bytes, or a clock of its own.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class RateThrottle:
         self._bytes = 0
 
     def __call__(self, size: int) -> None:
-        """Some bytes were read or written."""
+        """Count bytes that were read or written, and wait."""
         self._bytes += size
         ahead_s = self._bytes / self._rate - (self._clock_s() - self._began_s)
         if ahead_s > 0:

@@ -1,10 +1,10 @@
 """The transactions that a cleaning meets on its way through a log.
 
-Owns: which batches are aborted data, and which markers are of no use any more
+Owns: which batches are aborted data, and which markers are useless now
 (``CleanedTransactionMetadata``).  Must not know keys, files or delete horizons.
 
-A marker is of use as long as the input has a batch of its transaction, even an emptied batch:
-without the marker, the transaction of that batch would count as open for ever.
+A marker is useful as long as the input has a batch of its transaction, even an emptied batch.
+Without the marker, the transaction of that batch would count as open for ever.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,10 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 
 class CleanedTransactions:
-    """One walk over the batches of a log, in order.  ``aborted`` are all aborted transactions with
-    data among them, in any order."""
+    """One walk over the batches of a log, in order.
+
+    ``aborted`` are all aborted transactions with data among the batches, in any order.
+    """
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
         #: Aborted transactions that begin behind the batches so far, last first.
@@ -36,9 +38,9 @@ class CleanedTransactions:
     def end(
         self, header: BatchHeader, marker: EndTxnMarker | None
     ) -> tuple[bool, AbortedTxn | None]:
-        """(whether a control batch is of no use, the transaction that it aborts if it is of use).
+        """Whether a control batch is useless, and the transaction that a useful one aborts.
 
-        ``marker`` is None for a batch that was emptied, which is of no use.
+        ``marker`` is None for an emptied batch, which is useless.
         """
         self._advance(header.last_offset)
         if marker is None:
