@@ -36,7 +36,10 @@ GROUPS = 20
 HEARTBEATS_S = 12.0
 REBALANCED = (50, 100)
 REBALANCED_WORDS = f"rebalance of {REBALANCED[0]} members on {REBALANCED[1]} partitions"
+FIRST_BROKERS = 3
+FIRST_WORDS = f"first coordinator of a new cluster of {FIRST_BROKERS} brokers, found and loaded"
 #: What is asked of our side alone.
+FIRST_ASKED_S = 1
 COMMITS_ASKED = 10_000
 HEARTBEATS_ASKED = 5
 REBALANCE_ASKED_S = 2
@@ -50,6 +53,7 @@ _numbers = count()
 
 def rows(console: Console) -> list[Row]:
     """Return the rows of our side alone."""
+    first = _first_coordinator()
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
         serve(Path(name) / "data", 1, *OPTIONS) as served,
@@ -64,6 +68,7 @@ def rows(console: Console) -> list[Row]:
         (settled,) = _rebalance(side)
     members = f"{MEMBERS:,} heartbeating members"
     return [
+        _row(FIRST_WORDS, "s", first, FIRST_ASKED_S, at_most=True),
         _row("offset commits through one coordinator", "a second", commits, COMMITS_ASKED),
         _row("CPU of the broker for one", "us", commit_us, None, at_most=True),
         _row(members, "% of a core", heartbeats, HEARTBEATS_ASKED, at_most=True),
@@ -153,6 +158,17 @@ def _consumed(both: Pair, scale: Scale) -> list[Measured]:
         return take_turns(
             figures, lambda: run(both.ours, ours), lambda: run(both.kafka, theirs), scale.rounds
         )
+
+
+def _first_coordinator() -> float:
+    """Seconds of the first search for a coordinator, which has ``__consumer_offsets`` created."""
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        serve(Path(name) / "data", FIRST_BROKERS) as served,
+    ):
+        began = time.monotonic()
+        asyncio.run(find_coordinator(served.bootstrap, "first"))
+        return time.monotonic() - began
 
 
 def _commits(side: Side) -> tuple[float, float]:
