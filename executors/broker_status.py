@@ -1,4 +1,4 @@
-"""What a broker answers to NodeStatus.
+"""The answer of a broker to NodeStatus.
 
 Owns: the names in the answer, which tools and tests read, and the value of each of them.  Must not
 know how the request arrives, or how the numbers are counted.

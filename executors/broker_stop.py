@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 async def hand_over(
     lifecycle: BrokerLifecycle, replica_manager: ReplicaManager, image_applied: asyncio.Event
 ) -> None:
-    """Let others lead what they can, so that clients need not wait for an election.
+    """Hand leadership over where possible, so that clients need not wait for an election.
 
     ``image_applied`` is set after each image that was applied.
     """

@@ -1,7 +1,7 @@
 """The spare supervisors that wait for work, and the work that the launcher gives them.
 
 Owns: the waiting requests and the given work, in memory only: spares ask again, and the launcher
-gives the work again.  Must not know what the work is.
+gives the work again.  Must not know the kind of work.
 """
 
 import asyncio

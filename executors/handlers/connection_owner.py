@@ -1,6 +1,6 @@
 """The owner of the delayed operations of one connection, so that they end with the connection.
 
-Owns: one ``Owner`` per connection.  Must not know what the operations wait for.
+Owns: one ``Owner`` per connection.  Must not know the operations.
 """
 
 from sparklog.executors.purgatory import Owner
@@ -14,8 +14,9 @@ def owner_of(replica_manager: ReplicaManager, connection: ServerConnection) -> O
     """The owner of the connection's delayed operations, made at the first call.
 
     The operations are cancelled when the connection closes.  Fetches expire when the client stops
-    sending: a client that only closed its half of the connection still gets all its answers, but a
-    client that was killed looks the same, and a fetch that waits for records is not worth keeping.
+    sending.  A client that only closed its half of the connection still gets all its responses.
+    But a killed client looks the same, and a fetch that waits for records is not worth keeping for
+    it.
     """
     owner: Owner | None = connection.state.get(_STATE_KEY)
     if owner is None:

@@ -1,6 +1,6 @@
 """Fetches that wait for more records.
 
-Owns: what ends the wait, and how long the wait may be.  Must not know how a partition is read.
+Owns: the end of the wait, and its longest duration.  Must not know how a partition is read.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from sparklog.executors.purgatory import Owner
 from sparklog.slices import Slices
 from sparklog.wire.protocol.messages.fetch import FetchResponse
 
-#: Longest wait of a fetch; a client that asks for more gets this one.
+#: Longest wait of a fetch, even if a client asks for more.
 WAIT_MS_MAX: Final = 300_000
 #: Maximum delay in ms of a new high watermark without records.  Under load records carry it, and
 #: responses of its own would double the traffic.
@@ -62,7 +62,7 @@ class DelayedFetch:
         )
 
     def try_complete(self, key: FetchKey, size: int) -> bool:
-        """Read again once enough bytes came, or after a change without bytes, as of a role."""
+        """Read again after enough new bytes, or after a change without bytes, such as a role."""
         del key
         if self._context.superseded:
             self._finish(session_error(ErrorCode.INVALID_FETCH_SESSION_EPOCH))

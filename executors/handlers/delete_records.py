@@ -1,8 +1,8 @@
 """DeleteRecords (key 21) v0-2: move the log start offset (KIP-107).
 
 A response waits until no replica on a live broker holds the deleted records any more; a leader
-without followers answers at once.  A partition that was not done in time gets REQUEST_TIMED_OUT and
-its low watermark so far, as in Kafka.  When a partition is named several times, its last target
+without followers answers at once.  A partition that is late gets REQUEST_TIMED_OUT and its
+low watermark so far, as in Kafka.  When a partition is named several times, its last target
 counts and it is answered once, as in Kafka.
 
 Deviation: the new log start offset is on the disk before any client sees it; Kafka writes it later.

@@ -1,9 +1,9 @@
 """DescribeLogDirs (key 35) v1-5: the log directories of this broker, and the logs in them.
 
-Sizes are those of the log files alone, as Kafka counts them.  A log directory that does not work is
-answered with KAFKA_STORAGE_ERROR and without partitions.  Deviation: logs are never moved between
-log directories (AlterReplicaLogDirs is not served), so no log is a future one, and log directories
-cannot be cordoned.
+Sizes count the log files only, as in Kafka.  A log directory that does not work is answered with
+KAFKA_STORAGE_ERROR and without partitions.  Deviation: logs are never moved between log directories
+(AlterReplicaLogDirs is not served), so there are no future logs, and log directories cannot be
+cordoned.
 """
 
 from collections.abc import Collection, Iterable

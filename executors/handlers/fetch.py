@@ -4,14 +4,13 @@ A fetch that finds fewer than min_bytes waits up to max_wait_ms for a partition 
 hold per partition, per request and per broker (``fetch.max.bytes``), but the first partition with
 data gives at least one whole batch (KIP-74).
 
-With a session (KIP-227) a request names only the partitions that changed, the response holds only
-news, and only partitions in which something happened are read.  Requests with a replica id are
-allowed to members of the cluster only.  They tell the leader how far a follower has come; the
-answer says where the follower's log diverges from the leader's (KIP-595).  A follower waits for the
-high watermark too (KIP-1166), which comes with the next records or, without any, a little later.  A
-follower that is out of range is told where the log starts, for which Kafka's followers ask.  A
-consumer that names its rack is sent to the replica there (KIP-392); followers answer it as leaders
-do.
+With a session (KIP-227) a request names only partitions that changed, the response holds only news,
+and only partitions that may have news are read.  Requests with a replica id are allowed to members
+of the cluster only.  They tell the leader the end of a follower's log; the response says where that
+log diverges from the leader's (KIP-595).  A follower waits for the high watermark too (KIP-1166),
+which comes with the next records or, without any, a little later.  A follower that is out of range
+gets the log start offset, which Kafka's followers request separately.  A consumer that names its
+rack is sent to the replica there (KIP-392); followers serve it as leaders do.
 
 Deviation: an error is answered at once; Kafka lets a fetch wait beside topics that it does not
 know.
@@ -112,9 +111,9 @@ def _fetch_many(
 def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Slices[Any]:
     """Read many partitions for the first time, then give the response or its future.
 
-    With a session, news is answered at once, even if it is less than min_bytes: the next request of
-    the session is about fewer partitions.  Records that came to a partition after it was read would
-    not wake the fetch: a second read finds them.
+    With a session, news is returned at once, even below min_bytes, because the session's next
+    request reads fewer partitions.  Records that came to a partition after its read would not wake
+    the fetch, so a second read finds them.
     """
     session_id, answered, found = yield from reader.read_in_slices()
     if max_wait_ms > 0 and not reader.is_enough(found) and not (session_id and answered):

@@ -26,7 +26,7 @@ class FetchAttempt:
     urgent: bool = False
     lacks_high_watermark: bool = False
     regions: int = 0
-    #: Bytes that came to partitions after they were read.
+    #: Bytes that partitions got after their reads.
     missed: int = 0
 
     def add(self, result: ReadResult) -> None:

@@ -1,6 +1,6 @@
-"""The response of a fetch, made from what was read: at once, or in slices for many partitions.
+"""The response of a fetch from its reads: made at once, or in slices for many partitions.
 
-Owns: what a response counts, and what it says about each partition.  Must not know how a partition
+Owns: the metrics of a response, and its content for each partition.  Must not know how a partition
 is read, or when a fetch has waited long enough.
 """
 
@@ -40,7 +40,7 @@ def answer(reader: FetchReader, attempt: FetchAttempt) -> FetchResponse:
 
 
 def answer_in_slices(reader: FetchReader) -> Slices[FetchResponse]:
-    """Read many partitions, and answer with what there is."""
+    """Read many partitions, and answer with the results."""
     session_id, answered, found = yield from reader.read_in_slices()
     return (yield from answer_results(reader, session_id, answered, found))
 

@@ -33,7 +33,7 @@ class ReadResult:
 
     ``drained`` means that this reader has read all records, and no error occurred.  ``urgent``
     means that the response must not wait for more.  ``lacks_high_watermark`` means that a follower
-    does not know the high watermark yet, which may wait a little for records to go with.
+    does not know the high watermark yet; the response with it may wait a little for records.
     """
 
     part: CachedPartition
@@ -50,7 +50,7 @@ class ReadResult:
 
 
 class FetchContext(Protocol):
-    """The partitions of one fetch, and what its session keeps of them."""
+    """The partitions of one fetch, and their state in its session."""
 
     @property
     def size(self) -> int:
@@ -64,10 +64,10 @@ class FetchContext(Protocol):
         """The partitions to read, in this order."""
 
     def begin_wait(self, results: Sequence[ReadResult]) -> Sequence[FetchKey]:
-        """The fetch waits; these keys wake it."""
+        """Begin a wait of the fetch; return the keys that wake it."""
 
     def end_wait(self) -> None:
-        """The fetch no longer waits."""
+        """End the wait of the fetch."""
 
     @property
     def superseded(self) -> bool:

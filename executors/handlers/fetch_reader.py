@@ -1,8 +1,8 @@
-"""Reading the partitions that one Fetch is about, at once or in slices.
+"""The reader of one fetch's partitions, at once or in slices.
 
-Owns: how many bytes each partition may give, what the response says about each partition, and when
-the fetch has enough.  Must not know how a log is read, how a fetch waits, or how its response is
-made.
+Owns: the bytes that each partition may return, the content of the response for each partition, and
+when the fetch has enough.  Must not know how a log is read, how a fetch waits, or how its response
+is made.
 """
 
 from dataclasses import replace
@@ -23,9 +23,9 @@ from sparklog.wire.protocol.messages.fetch import (
     ReplicaState,
 )
 
-#: From here on topics are named by their ids (KIP-516).
+#: The first version that names topics by their ids (KIP-516).
 FIRST_ID_VERSION: Final = 13
-#: From here on consumers may be sent to followers, and may read from them (KIP-392).
+#: The first version in which consumers may read from followers (KIP-392).
 _FIRST_FOLLOWER_VERSION: Final = 11
 #: Units of reading one partition, beside its bytes.
 _READ_UNITS: Final = 20
@@ -59,7 +59,7 @@ class FetchReader:
         )
         self._by_id = version >= FIRST_ID_VERSION
         self._bytes_max = min(request.max_bytes, replica_manager.broker_config.fetch_max_bytes)
-        #: The fetch waits for this many bytes, which must not be more than a response can hold.
+        #: The fetch waits for this many bytes, at most the bytes that a response can hold.
         self.bytes_min = min(request.min_bytes, self._bytes_max)
 
     def read(self) -> FetchAttempt:
@@ -76,7 +76,7 @@ class FetchReader:
         return attempt.urgent or attempt.size >= self.bytes_min or not self.context.can_wait
 
     def read_in_slices(self) -> Slices[tuple[int, list[ReadResult], FetchAttempt]]:
-        """As ``read``, in slices.
+        """``read`` in slices.
 
         Returns the session's id, the results that go into the response, and the whole attempt.
         """
@@ -181,7 +181,8 @@ class FetchReader:
     def _refused(self, topic: str, number: int, error: KafkaError) -> PartitionData:
         """The response to a read that failed.
 
-        A follower that is out of range learns where this log starts, because it has to start there.
+        A follower that is out of range gets this log's start offset, because its log has to start
+        there.
         """
         data = failed(number, error.code)
         if not self.log_reads.by_follower or error.code != ErrorCode.OFFSET_OUT_OF_RANGE:

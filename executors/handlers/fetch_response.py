@@ -1,6 +1,6 @@
 """The responses to Fetch requests, and how they become bytes.
 
-Owns: the messages, for few partitions at once and for many in slices.  Must not know how a
+Owns: the messages; those with many partitions are made in slices.  Must not know how a
 partition is read, or how a fetch waits.
 """
 
@@ -29,7 +29,7 @@ from sparklog.wire.protocol.messages.fetch import (
     PartitionData,
 )
 
-#: Partitions that one fetch names, reads or answers at once; more are worked on in slices.
+#: Most partitions that one fetch handles at once; a fetch with more partitions works in slices.
 PARTITIONS_AT_ONCE: Final = 200
 NO_RECORDS: Final = b""
 #: Units of refusing one partition.
@@ -96,7 +96,7 @@ def failed(number: int, code: ErrorCode) -> PartitionData:
     """The response about a partition that cannot be read.
 
     As in Kafka, the list of aborted transactions is empty for a partition that is unknown here, and
-    null for any other one.
+    null for any other partition.
     """
     nowhere = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     return PartitionData(

@@ -47,7 +47,7 @@ Forward = Callable[[bytes, int], Awaitable[bytes]]
 
 
 def handlers(forward: Forward) -> Sequence[ApiHandler]:
-    """``forward`` raises KafkaError when the controller cannot be asked."""
+    """The handlers.  ``forward`` raises KafkaError when the controller cannot be reached."""
     return tuple(
         _handler(forward, request_type, refuse)
         for request_type, refuse in (
@@ -70,7 +70,7 @@ def _handler(
     refuse: Callable[[Any, KafkaError], Response | Slices[Response]],
 ) -> ApiHandler:
     def handle(context: RequestContext, _request: Any) -> Awaitable[bytes]:
-        # The request was decoded here too: one that cannot be decoded would cost the connection to
+        # The request was decoded here too: an undecodable request would cost the connection to
         # the controller.
         header = context.header
         start = request_header_bytes(

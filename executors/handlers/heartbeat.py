@@ -1,4 +1,4 @@
-"""Heartbeat (key 12) v0-4: a member of a group lives, and learns of a rebalance."""
+"""Heartbeat (key 12) v0-4: a group member reports that it is alive, and learns of a rebalance."""
 
 from sparklog.executors.coordinator import ResponseFuture
 from sparklog.executors.handlers.group_requests import GroupRequests, require_group_id

@@ -1,6 +1,6 @@
 """Leader hints: the current leader in a response with NOT_LEADER_OR_FOLLOWER (KIP-951).
 
-Owns: when a response gets a hint, and which.  Must not know the messages that carry hints.
+Owns: which responses get a hint, and the hint.  Must not know the messages that carry hints.
 """
 
 from dataclasses import dataclass

@@ -102,7 +102,7 @@ def _wanted(request: ListOffsetsRequest) -> Slices[dict[str, dict[int, _Wanted]]
 
 
 def _when_found(found: Sequence[tuple[str, Sequence[_Found]]]) -> Handled:
-    """The response, at once when no partition needs a search."""
+    """The response; it is made at once when no partition needs a search."""
     searches = [each for _, parts in found for each in parts if isinstance(each, partial)]
     return _wait(found, searches) if searches else _response(found, {})
 

@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8) v2-10: write down how far a group has read.
+"""OffsetCommit (key 8) v2-10: store the committed offsets of a group.
 
 Partitions that the image does not have are refused one by one, and the others go to the state
 machine.  From v10 on topics are named by id (KIP-848); the state machine always sees both the name

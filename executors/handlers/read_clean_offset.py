@@ -1,4 +1,4 @@
-"""ReadCleanOffset (key 20015): another replica asks how far this log has been compacted.
+"""ReadCleanOffset (key 20015): another replica asks for this log's clean offset.
 
 A log that is offline or about to be truncated is refused: its clean offset may be lowered.
 """

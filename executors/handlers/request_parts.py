@@ -1,6 +1,6 @@
 """The division of a request about many partitions into parts that are decided one by one.
 
-Owns: the size of a part.  Must not know what a request asks for.
+Owns: the size of a part.  Must not know any particular request.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,12 @@
-"""The values that the cleaner hands to the log: cleaned segments, and what they replace.
+"""The values that the cleaner hands to the log: cleaned and replaced segments.
 
 Owns: the names and the description of cleaned files.  Must not know how segments are cleaned, nor
 how the log swaps them in.
 
 The cleaner leaves the files of a cleaned segment in the partition's directory, durably, before it
 hands over the value: ``<base offset>.log.cleaned``, ``.index.cleaned``, ``.timeindex.cleaned``, and
-``.txnindex.cleaned`` if the segment has aborted transactions.  Their formats are those of the files
-of a sealed segment.  A ``.cleaned`` file that no value names is a leftover, which may be removed
+``.txnindex.cleaned`` if the segment has aborted transactions.  The formats are the same as for a
+sealed segment.  A ``.cleaned`` file that no value names is a leftover, which may be removed
 at any time.
 """
 

@@ -1,7 +1,7 @@
 """The half of a log for durability: flushes, the clean stop, and the log's failure.
 
-Owns: the order of a flush on the log's own thread, what a clean stop leaves on the disk, and why
-the log is offline.  Must not know what is appended, read or truncated.
+Owns: the order of a flush on the log's own thread, the files of a clean stop, and the error of an
+offline log.  Must not know appends, reads or truncations.
 """
 
 from sparklog.config import TopicConfig

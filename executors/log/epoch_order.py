@@ -3,7 +3,7 @@
 Owns: the detection.  Must not know files, or what follows from a torn write.
 
 No checksum covers a batch's leader epoch, but along a log epochs never fall.  Where an epoch falls,
-one of the batches is not what was written.
+one of the batches is torn.
 """
 
 from sparklog.executors.log.checkpoint import EpochEntry

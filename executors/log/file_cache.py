@@ -17,7 +17,7 @@ from sparklog.storage_backends.base import FileHalf, FileHandle, FileIdentity, M
 KEPT_IDLE: Final = 400
 #: Idle files that are closed at once.
 CLOSED_AT_ONCE: Final = 100
-#: Stands between the files that were used since the last round and those that were not.
+#: The mark between files that were used since the last round and files that were not.
 _MARK: Final = ""
 
 

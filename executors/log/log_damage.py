@@ -118,7 +118,7 @@ class LogDamage:
     def add(self, segment: Segment, damaged: DamagedRange) -> bool:
         """Note a damaged range; False if it is known already.
 
-        A range that has grown takes the place of those that it overlaps.
+        A range that has grown replaces the ranges that it overlaps.
         """
         if any(known.covers(damaged) for known in segment.damaged):
             return False

@@ -1,7 +1,7 @@
 """File names inside a partition directory.
 
 Owns: Kafka's naming (``LogFileUtils``): twenty digits of the base offset and a suffix.  Must not
-know what the files hold.
+know the content of files.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ TXN_INDEX_SUFFIX: Final = ".txnindex"
 STATS_SUFFIX: Final = ".stats"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DELETED_SUFFIX: Final = ".deleted"
-#: A cleaned log file that replaces segments; a start finishes what a crash has interrupted.
+#: A cleaned log file that replaces segments; a start finishes an interrupted swap.
 SWAP_SUFFIX: Final = ".swap"
 #: The new contents of the file of the same name without this suffix, before the rename.
 NEW_SUFFIX: Final = ".new"

@@ -80,7 +80,7 @@ class RangeRepair:
     def take(self, records: Buffer) -> bool:
         """Take the whole batches that the other replica sent; return False if there is none.
 
-        Raises UnfitBatchError and DamagedSourceError, and nothing of what is left may be written.
+        Raises UnfitBatchError and DamagedSourceError; then no remaining piece may be written.
         """
         took = False
         try:

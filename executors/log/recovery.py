@@ -87,8 +87,8 @@ class LogRecovery:
     def recover(self, first: int) -> None:
         """Recover every segment from ``first`` on, which holds the recovery point."""
         segments, whole = self._segments, True
-        # Above the recovery point only appends were made.  Those of a log that was never compacted
-        # leave no gaps.
+        # Above the recovery point there are only appends, which leave no gaps unless the log was
+        # compacted.
         gapless_from = MAX_INT64 if self._compacted else self._recovery_point
         order = EpochOrder(self._epochs, self._recovery_point)
         for index in range(first, len(segments)):

@@ -168,7 +168,7 @@ def _walk(
     position: int,
     search: Callable[[FileHandle, int, int, DamagedRanges], OffsetTimestamp | None],
 ) -> Callable[[], OffsetTimestamp | None]:
-    """``search`` from ``position`` on to what is now the segment's end, on a handle of its own."""
+    """Run ``search`` from ``position`` to the segment's present end, on a separate handle."""
     files, end, damaged = segment.files_at_rest(), segment.size, segment.damaged
 
     def walk() -> OffsetTimestamp | None:

@@ -1,6 +1,6 @@
 """The standby of a spare supervisor, which holds a slot and waits for a broker to run.
 
-Owns: repeated requests for work to the control plane.  Must not know what the work is.
+Owns: repeated requests for work to the control plane.  Must not know the kind of work.
 """
 
 import asyncio
