@@ -12,28 +12,28 @@ INTERVAL_S: Final = 1.0
 
 
 class Progress:
-    """Calls ``tell`` with the bytes so far, at most once in INTERVAL_S."""
+    """Calls ``report`` with the bytes so far, at most once in INTERVAL_S."""
 
     def __init__(
         self,
-        tell: Callable[[int], None],
+        report: Callable[[int], None],
         *,
         clock_s: Callable[[], float],
         sleep_s: Callable[[float], None],
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._clock_s = clock_s
         self._sleep_s = sleep_s
-        self._told_s = clock_s()
+        self._reported_s = clock_s()
         self._bytes = 0
 
     def add(self, size: int) -> None:
         """Count bytes that were read or written."""
         self._bytes += size
         now_s = self._clock_s()
-        if now_s - self._told_s >= INTERVAL_S:
-            self._told_s = now_s
-            self._tell(self._bytes)
+        if now_s - self._reported_s >= INTERVAL_S:
+            self._reported_s = now_s
+            self._report(self._bytes)
 
     def sleep(self, seconds: float) -> None:
         """Wait for the throttle, and report progress meanwhile."""
