@@ -33,11 +33,7 @@ def cleaner_bug(make: Bug) -> Bug:
 
 
 def unhunted(make: Bug) -> Bug:
-    """A bug that the seeds are not known to show; it is not in ``BUGS``.
-
-    The crashes of ``tests/unit/executors/log/log_crashes.py`` show the cleaning past the recovery
-    point.
-    """
+    """A bug that the seeds are not known to show; it is not in ``BUGS``."""
     UNHUNTED[make.__name__] = make
     return make
 
@@ -57,7 +53,7 @@ def _clean_below(stable_offset: Callable[[Partition], int]) -> list[Patch]:
     return [(LogCleaner, "_range_of", range_of)]
 
 
-@unhunted
+@cleaner_bug
 def clean_past_the_recovery_point() -> list[Patch]:
     """Records that a loss of power takes back supersede others.
 
@@ -90,7 +86,7 @@ def drop_tombstones_early() -> list[Patch]:
     return [(log_cleaner_module, "delete_horizon_ms", lambda config, now_ms: now_ms)]
 
 
-@unhunted
+@cleaner_bug
 def drop_markers_early() -> list[Patch]:
     """A marker goes before the records of its transaction."""
     real = CleanedTransactions.end

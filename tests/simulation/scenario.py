@@ -79,6 +79,7 @@ COMPACTED: Mapping[str, Workload] = {
     "keyed-idempotent": compacted.write_idempotently,
     "transactions": transactions.run,
     "tables": compacted.read_tables,
+    "seldom": compacted.read_seldom,
 }
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {

@@ -4,6 +4,7 @@ Owns: the topics and their settings, and how a reader makes its table.  Must not
 checked.
 """
 
+import asyncio
 import random
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ TIMEOUT_S = 4.0
 LAST_TIMEOUT_S = 60.0
 #: Fetches after which a reader leaves a log for a while.
 FETCHES_MAX = 40
+#: After how long a reader that comes seldom is back.
+RETURN_S = (2.5, 5.0)
 
 
 def settings(chance: random.Random) -> dict[str, str]:
@@ -102,17 +105,18 @@ async def read_tables(scene: Scene, name: str, chance: random.Random) -> None:
             log = chance.choice(scene.compacted_logs)
             if chance.random() < 0.4:
                 tables.pop(log, None)
-            try:
-                if log not in tables:
-                    tables[log] = await _begin(scene, cluster, log)
-                await _catch_up(scene, cluster, name, log, tables[log], chance)
-                if chance.random() < 0.2:
-                    await _look_up_time(scene, cluster, log, chance)
-            except SparklogError as error:
-                cluster.expire_topics()
-                if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    tables.pop(log, None)
+            await _visit(scene, cluster, name, log, tables, chance)
             await scene.pause(chance, chance.choice((200, 200, 3000)))
+
+
+async def read_seldom(scene: Scene, name: str, chance: random.Random) -> None:
+    """Keep tables, and bring them up to date when the log may have been cleaned twice since."""
+    tables: dict[LogId, Table] = {}
+    async with await scene.world.cluster_client(name) as cluster:
+        while not scene.over:
+            for log in scene.compacted_logs:
+                await _visit(scene, cluster, name, log, tables, chance)
+            await asyncio.sleep(chance.uniform(*RETURN_S))
 
 
 async def read_last(scene: Scene, name: str) -> None:
@@ -122,6 +126,27 @@ async def read_last(scene: Scene, name: str) -> None:
             with suppress(SparklogError):
                 table = await _begin(scene, cluster, log)
                 await _catch_up(scene, cluster, name, log, table, None)
+
+
+async def _visit(
+    scene: Scene,
+    cluster: ClusterClient,
+    name: str,
+    log: LogId,
+    tables: dict[LogId, Table],
+    chance: random.Random,
+) -> None:
+    """Bring the table of one log up to date, as far as the cluster lets it."""
+    try:
+        if log not in tables:
+            tables[log] = await _begin(scene, cluster, log)
+        await _catch_up(scene, cluster, name, log, tables[log], chance)
+        if chance.random() < 0.2:
+            await _look_up_time(scene, cluster, log, chance)
+    except SparklogError as error:
+        cluster.expire_topics()
+        if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            tables.pop(log, None)
 
 
 async def _begin(scene: Scene, cluster: ClusterClient, log: LogId) -> Table:
