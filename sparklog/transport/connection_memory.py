@@ -29,12 +29,12 @@ class ConnectionMemory:
         "claimed_bytes",
         "counted_bytes",
         "exempt",
-        "kept_bytes",
+        "held_request_bytes",
         "on_granted",
         "on_overdue",
         "peer",
         "sent_bytes",
-        "worked_bytes",
+        "sliced_bytes",
     )
 
     def __init__(
@@ -59,9 +59,9 @@ class ConnectionMemory:
         self.claimed_bytes = 0
         #: Size of the requests that wait until responses were sent, and of the unfinished frame
         #: behind these requests.
-        self.kept_bytes = 0
+        self.held_request_bytes = 0
         #: Size of the request that is handled in slices.
-        self.worked_bytes = 0
+        self.sliced_bytes = 0
 
     @property
     def pending_bytes(self) -> int:
@@ -72,7 +72,7 @@ class ConnectionMemory:
     def waits(self) -> bool:
         return self._claim is not None and not self._claim.granted
 
-    def arrived(self) -> None:
+    def frame_arrived(self) -> None:
         """Release the memory of the unfinished frame, which has arrived as a whole."""
         if self._claim is not None:
             claim, self._claim = self._claim, None
@@ -92,36 +92,36 @@ class ConnectionMemory:
             self.claimed_bytes = size
             self._claim = self._pool.claim(self, size)
 
-    def work(self, size: int) -> None:
+    def begin_slices(self, size: int) -> None:
         """Count ``size`` bytes of a request that stay in memory while it is handled in slices."""
         if not self.exempt and size:
-            self.worked_bytes = size
-            self._pool.work(size)
+            self.sliced_bytes = size
+            self._pool.begin_slices(size)
 
-    def worked(self) -> None:
+    def end_slices(self) -> None:
         """Release the memory of the request that was handled in slices."""
-        if self.worked_bytes:
-            size, self.worked_bytes = self.worked_bytes, 0
-            self._pool.worked(size)
+        if self.sliced_bytes:
+            size, self.sliced_bytes = self.sliced_bytes, 0
+            self._pool.end_slices(size)
 
-    def keep(self, frames: deque[memoryview]) -> deque[memoryview]:
+    def hold_requests(self, frames: deque[memoryview]) -> deque[memoryview]:
         """Copy requests that must wait out of the memory that all connections receive into."""
-        if not self.kept_bytes:
+        if not self.held_request_bytes:
             kept = memoryview(bytearray().join(frames))
             ends = accumulate([len(frame) for frame in frames], initial=0)
             frames = deque([kept[start:end] for start, end in pairwise(ends)])
             self._decoder.frames_done()
             if not self.exempt:
-                self.kept_bytes = len(kept) + self._decoder.pending_bytes
-                self._pool.keep(self.kept_bytes)
+                self.held_request_bytes = len(kept) + self._decoder.pending_bytes
+                self._pool.hold_requests(self.held_request_bytes)
         return frames
 
-    def handled(self) -> None:
+    def release_requests(self) -> None:
         """Release the memory of the requests that waited, because all of them were handled."""
         self._decoder.frames_done()
-        if self.kept_bytes:
-            self._pool.unkeep(self.kept_bytes)
-            self.kept_bytes = 0
+        if self.held_request_bytes:
+            self._pool.release_requests(self.held_request_bytes)
+            self.held_request_bytes = 0
 
     def count_unsent(self, size: int) -> None:
         """Count ``size`` bytes of memory for the unsent responses of the connection."""
@@ -129,15 +129,15 @@ class ConnectionMemory:
             size = 0
         if size != self.counted_bytes:
             self.counted_bytes = size
-            self._pool.unsent(self, size)
+            self._pool.count_unsent(self, size)
 
     def close(self) -> None:
         """The connection has ended."""
         self.on_granted = self.on_overdue = _nothing
-        self.handled()
-        self.worked()
+        self.release_requests()
+        self.end_slices()
         if self.claimed_bytes:
-            self.arrived()
+            self.frame_arrived()
         self.count_unsent(0)
         self._decoder.close()
 

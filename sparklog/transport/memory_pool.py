@@ -62,25 +62,25 @@ class MemoryPool:
             for other in granted:
                 other.owner.on_granted()
 
-    def work(self, size: int) -> None:
-        self.requests.work(size)
+    def begin_slices(self, size: int) -> None:
+        self.requests.begin_slices(size)
         self._changed()
 
-    def worked(self, size: int) -> None:
-        granted = self.requests.worked(size)
+    def end_slices(self, size: int) -> None:
+        granted = self.requests.end_slices(size)
         self._changed()
         for other in granted:
             other.owner.on_granted()
 
-    def keep(self, size: int) -> None:
-        self.requests.keep(size)
+    def hold_requests(self, size: int) -> None:
+        self.requests.hold_requests(size)
         self._changed()
 
-    def unkeep(self, size: int) -> None:
-        self.requests.unkeep(size)
+    def release_requests(self, size: int) -> None:
+        self.requests.release_requests(size)
         self._changed()
 
-    def unsent(self, holder: Holder, size: int) -> None:
+    def count_unsent(self, holder: Holder, size: int) -> None:
         """Count ``size`` bytes for the unsent responses of a connection."""
         victim = self.answers.update(holder, size)
         if victim is not None:

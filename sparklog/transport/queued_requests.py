@@ -35,7 +35,7 @@ _LOOSE_SHARE: Final = 1 / 16
 _LANES: Final = ((SMALL_FRAME_BYTES_MAX, 1 / 16), (4 * 2**20, 1 / 4))
 _LARGE_SHARE: Final = 1 / 2
 #: The share of requests that have arrived and wait until responses of their connection were sent.
-_KEPT_SHARE: Final = 1 / 8
+_HELD_REQUESTS_SHARE: Final = 1 / 8
 
 
 class Claimant(Protocol):
@@ -110,12 +110,12 @@ class QueuedRequests(Generic[ClaimantT]):
 
     def __init__(self, bytes_max: int, frame_bytes_max: int) -> None:
         self.bounded = bytes_max >= 0
-        self.kept_bytes = 0
-        self.worked_bytes = 0
+        self.held_request_bytes = 0
+        self.sliced_bytes = 0
         self.loose_bytes = 0
         self._bytes_max = bytes_max
         self._loose_bytes_max = int(bytes_max * _LOOSE_SHARE)
-        self._kept_bytes_max = int(bytes_max * _KEPT_SHARE)
+        self._held_request_bytes_max = int(bytes_max * _HELD_REQUESTS_SHARE)
         self._lanes: list[tuple[int, _Lane[ClaimantT]]] = [
             (size, _Lane(int(bytes_max * share))) for size, share in _LANES
         ]
@@ -130,14 +130,15 @@ class QueuedRequests(Generic[ClaimantT]):
     @property
     def held_bytes(self) -> int:
         """Bytes of unfinished frames, of requests handled in slices, and of requests that wait."""
-        arrived_bytes = self.kept_bytes + self.worked_bytes
+        arrived_bytes = self.held_request_bytes + self.sliced_bytes
         return arrived_bytes + self.loose_bytes + sum(lane.held_bytes for lane in self._all_lanes())
 
     @property
     def scarce(self) -> bool:
         """Whether one receive may bring only as much as a connection may hold without a claim."""
         return self.bounded and (
-            self._waiting > 0 or self.kept_bytes + self.worked_bytes > self._kept_bytes_max
+            self._waiting > 0
+            or self.held_request_bytes + self.sliced_bytes > self._held_request_bytes_max
         )
 
     def add_loose(self, size: int) -> bool:
@@ -145,7 +146,7 @@ class QueuedRequests(Generic[ClaimantT]):
         loose_bytes = self.loose_bytes + size
         if size > SMALL_FRAME_BYTES_MAX or loose_bytes > self._loose_bytes_max:
             return False
-        if self.worked_bytes and not self._has_room(size):
+        if self.sliced_bytes and not self._has_room(size):
             return False
         self.loose_bytes = loose_bytes
         return True
@@ -171,18 +172,18 @@ class QueuedRequests(Generic[ClaimantT]):
         claim.lane.remove(claim)
         return self._grant_waiting()
 
-    def work(self, size: int) -> None:
+    def begin_slices(self, size: int) -> None:
         """Count a request of ``size`` bytes that has arrived and is handled in slices."""
-        self.worked_bytes += size
+        self.sliced_bytes += size
 
-    def worked(self, size: int) -> Sequence[Claim[ClaimantT]]:
+    def end_slices(self, size: int) -> Sequence[Claim[ClaimantT]]:
         """End the count of a request in slices.  Returns: the claims that are granted now."""
-        self.worked_bytes -= size
+        self.sliced_bytes -= size
         return self._grant_waiting()
 
     def _has_room(self, size: int) -> bool:
         """Whether a frame fits beside the requests handled in slices; they end sooner or later."""
-        return not self.worked_bytes or self.held_bytes + size <= self._bytes_max
+        return not self.sliced_bytes or self.held_bytes + size <= self._bytes_max
 
     def _grant_waiting(self) -> Sequence[Claim[ClaimantT]]:
         if not self._waiting:
@@ -193,12 +194,13 @@ class QueuedRequests(Generic[ClaimantT]):
         self._waiting -= len(granted)
         return granted
 
-    def keep(self, size: int) -> None:
+    def hold_requests(self, size: int) -> None:
         """Count requests of ``size`` bytes that have arrived and cannot be handled yet."""
-        self.kept_bytes += size
+        self.held_request_bytes += size
 
-    def unkeep(self, size: int) -> None:
-        self.kept_bytes -= size
+    def release_requests(self, size: int) -> None:
+        """End the count of requests of ``size`` bytes, which were handled."""
+        self.held_request_bytes -= size
 
     def find_overdue(self) -> Sequence[ClaimantT]:
         """The connections to close, because others wait for the memory that they hold.
@@ -214,12 +216,12 @@ class QueuedRequests(Generic[ClaimantT]):
     def check_invariants(self) -> None:
         lanes = self._all_lanes()
         assert self._waiting == sum(len(lane.waiting) for lane in lanes)
-        assert self.kept_bytes >= 0
-        assert self.worked_bytes >= 0
+        assert self.held_request_bytes >= 0
+        assert self.sliced_bytes >= 0
         assert 0 <= self.loose_bytes <= max(self._loose_bytes_max, 0)
         for lane in lanes:
             assert lane.held_bytes == sum(claim.size for claim in lane.granted)
-            assert not lane.waiting or lane.granted or self.worked_bytes
+            assert not lane.waiting or lane.granted or self.sliced_bytes
             if self.bounded and len(lane.granted) > 1:
                 assert lane.held_bytes <= lane.bytes_max
 

@@ -60,7 +60,7 @@ class ServerConnection(Channel):
         self._server = server
         self._memory = ConnectionMemory(server.memory, decoder, self._claim_granted, self.abort)
         self._handler = server.handler
-        self._stirred = True
+        self._was_active = True
         self._idle_checks = 0
         self._frames: deque[memoryview] = deque()
         self._responses = ResponseQueue(self._loop, self._on_responses_ready)
@@ -120,9 +120,9 @@ class ServerConnection(Channel):
 
         A client that waits for a response or for memory is not idle.
         """
-        owed = bool(self.parked or self._work) and not (self._out and self._out.unsent)
-        if self._stirred or owed or self._memory.waits:
-            self._stirred = False
+        has_pending = bool(self.parked or self._work) and not (self._out and self._out.unsent)
+        if self._was_active or has_pending or self._memory.waits:
+            self._was_active = False
             self._idle_checks = 0
             return
         self._idle_checks += 1
@@ -147,7 +147,7 @@ class ServerConnection(Channel):
             return
         assert self._work is None, "a connection is not read from while it works on a request"
         self._server.bytes_received += nbytes
-        self._stirred = True
+        self._was_active = True
         try:
             frames = self._decoder.buffer_updated(nbytes)
         except (FrameError, OSError) as error:  # OSError: there is no memory for a large frame
@@ -214,9 +214,9 @@ class ServerConnection(Channel):
                 if not more:
                     decoder = self._frame_decoder
                     if self._memory.claimed_bytes:
-                        self._memory.arrived()
-                    if decoder.used is not None or self._memory.kept_bytes:
-                        self._memory.handled()
+                        self._memory.frame_arrived()
+                    if decoder.used is not None or self._memory.held_request_bytes:
+                        self._memory.release_requests()
                     self._resume()
                     if decoder.unfinished_bytes > FREE_BYTES:
                         self._claim_memory()
@@ -224,9 +224,9 @@ class ServerConnection(Channel):
                     return
                 if self._overloaded(1) or self._work is not None:
                     self._pause()
-                    self._frames = self._memory.keep(self._frames)
+                    self._frames = self._memory.hold_requests(self._frames)
                     if self._memory.claimed_bytes:  # sliced work does not need all of it
-                        self._memory.arrived()
+                        self._memory.frame_arrived()
                     return
         except Exception as error:
             self._fail(error)
@@ -265,7 +265,7 @@ class ServerConnection(Channel):
             if self._overloaded(1) or self._work is not None:
                 return True
             if self.units_spent > TURN_UNITS and frames:
-                self._work = self._server.scheduler.add_pause(self._worked)
+                self._work = self._server.scheduler.add_pause(self._slices_ended)
                 return True
         return False
 
@@ -275,19 +275,21 @@ class ServerConnection(Channel):
         elif isinstance(answer, ParkedResponse):
             self._park(answer)
         elif isinstance(answer, SlicedResponse):
-            self._begin(answer)
+            self._begin_slices(answer)
         elif answer is not None:
             self._responses.put(answer)
 
-    def _begin(self, answer: SlicedResponse) -> None:
+    def _begin_slices(self, answer: SlicedResponse) -> None:
         """Make a response in slices; the next request is handled when this work has ended."""
         assert self._work is None, "a sliced response is the last one of a call"
-        self._work = self._server.scheduler.add(answer.slices, self._worked, member=self.member)
-        self._memory.work(answer.request_bytes)
+        self._work = self._server.scheduler.add(
+            answer.slices, self._slices_ended, member=self.member
+        )
+        self._memory.begin_slices(answer.request_bytes)
 
-    def _worked(self, work: Work) -> None:
+    def _slices_ended(self, work: Work) -> None:
         self._work = None
-        self._memory.worked()
+        self._memory.end_slices()
         if work.error is not None:
             self._fail(work.error)
         else:
@@ -380,7 +382,7 @@ class ServerConnection(Channel):
             if sent > 0:
                 self._server.bytes_sent += sent
                 self._memory.sent_bytes += sent
-                self._stirred = True
+                self._was_active = True
         held_bytes = responses.held_bytes
         if out.unsent or held_bytes or self._memory.counted_bytes:
             regions = responses.held_region_bytes + out.unsent_regions

@@ -192,9 +192,9 @@ def test_requests_that_must_wait_stay_as_they_were_sent() -> None:
         bodies = [b"p%d" % number + bytes([65 + number % 26]) * 500 for number in range(600)]
         first[1].write(b"".join(map(framed, bodies)))
         await until(lambda: len(futures) == connection_module.PARKED_REPLIES_MAX)
-        await until(lambda: any(c._memory.kept_bytes for c in server.connections))
+        await until(lambda: any(c._memory.held_request_bytes for c in server.connections))
         kept = 504 * (600 - len(futures)) - 4 * (600 - len(futures))
-        assert 0 < server.memory.requests.kept_bytes <= kept + 600 * 4
+        assert 0 < server.memory.requests.held_request_bytes <= kept + 600 * 4
         assert await ask(second, b"z" * 400_000) == b"z" * 400_000
         for number in range(600):
             await until(lambda n=number: len(futures) > n)  # type: ignore[misc]
@@ -202,7 +202,7 @@ def test_requests_that_must_wait_stay_as_they_were_sent() -> None:
         for number in range(600):
             answer = framed(b"%d" % number)
             assert await first[0].readexactly(len(answer)) == answer
-        assert server.memory.requests.kept_bytes == 0
+        assert server.memory.requests.held_request_bytes == 0
         for _, writer in (first, second):
             writer.close()
 

@@ -80,7 +80,7 @@ def test_one_frame_of_any_size_is_always_possible(bytes_max: int) -> None:
 def test_without_a_bound_everything_is_granted() -> None:
     requests = queued(-1)
     assert granted(claims(requests, LARGE, 100)) == [True] * 100
-    requests.keep(BYTES_MAX)
+    requests.hold_requests(BYTES_MAX)
     assert not requests.scarce
 
 
@@ -96,11 +96,11 @@ def test_small_frames_are_counted_without_a_claim_until_their_share_is_used_up()
 
 def test_requests_that_wait_for_answers_make_memory_scarce() -> None:
     requests = queued()
-    requests.keep(BYTES_MAX // 8)
+    requests.hold_requests(BYTES_MAX // 8)
     assert not requests.scarce
-    requests.keep(1)
+    requests.hold_requests(1)
     assert requests.scarce
-    requests.unkeep(1)
+    requests.release_requests(1)
     assert not requests.scarce
 
 
