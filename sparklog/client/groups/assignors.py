@@ -1,4 +1,4 @@
-"""Assignors: how the leader of a group gives its partitions to the members.
+"""Assignors, by which the leader of a group gives partitions to the members.
 
 Owns: the names and rebalance protocols of the assignors, ``range`` and ``roundrobin``; the two
 sticky ones are in ``sticky_assignors``.  Must not know the group's coordinator, nor when a group
@@ -32,7 +32,7 @@ UserData = Callable[[Iterable[TopicPartition], int], bytes | None]
 class Assignor:
     """An assignor: its name on the wire, its function, and the user data that it needs.
 
-    ``cooperative``: members keep their partitions during a rebalance (KIP-429).
+    With ``cooperative``, members keep their partitions during a rebalance (KIP-429).
     """
 
     name: str
@@ -56,7 +56,7 @@ def _in_order(members: Mapping[str, Subscription]) -> list[str]:
 
 
 def assign_range(counts: Mapping[str, int], members: Mapping[str, Subscription]) -> Assignment:
-    """Each topic by itself: the first members in order get one partition more than the others."""
+    """Assign each topic by itself; the first members in order get one partition more."""
     found: Assignment = {member_id: [] for member_id in members}
     order = _in_order(members)
     for topic in sorted({topic for each in members.values() for topic in each.topics}):
@@ -74,7 +74,7 @@ def assign_range(counts: Mapping[str, int], members: Mapping[str, Subscription])
 def assign_round_robin(
     counts: Mapping[str, int], members: Mapping[str, Subscription]
 ) -> Assignment:
-    """All partitions in turn to the members in order; a member without the topic is passed over."""
+    """Assign the partitions in turn to the members in order, except members without the topic."""
     found: Assignment = {member_id: [] for member_id in members}
     order = _in_order(members)
     topics = {topic for each in members.values() for topic in each.topics}
@@ -119,7 +119,7 @@ def assignors_named(names: Sequence[str]) -> tuple[Assignor, ...]:
 def is_cooperative(assignors: Iterable[Assignor]) -> bool:
     """Whether a member with these assignors keeps its partitions during a rebalance.
 
-    It does when all of them can; so a group changes from an eager to a cooperative assignor in two
-    rounds of restarts (KIP-429).
+    The member keeps its partitions if all its assignors are cooperative.  So a group changes from
+    an eager to a cooperative assignor in two rounds of restarts (KIP-429).
     """
     return all(each.cooperative for each in assignors)

@@ -30,7 +30,7 @@ CLOSE_TIMEOUT_S = 30.0
 class AsyncConsumer:
     """A consumer of records, alone (``assign``) or as a member of a group (``subscribe``).
 
-    Iterating gives records without end.  ``poll`` must be called at least every
+    Iteration returns records without end.  ``poll`` must be called at least every
     ``max_poll_interval_ms``; heartbeats go on in the background meanwhile.
     """
 
@@ -41,9 +41,15 @@ class AsyncConsumer:
         client_id: str = "sparklog",
         **options: Any,
     ) -> None:
-        """``bootstrap_servers``: ``HOST:PORT,HOST:PORT``, or a client that stays the caller's.
+        """Create a consumer.
 
-        ``options`` are those of ``GroupConsumerOptions``.  Raises TypeError, ValueError.
+        Args:
+            bootstrap_servers: ``HOST:PORT,HOST:PORT``, or a client, which the caller closes.
+            options: the options of ``GroupConsumerOptions`` by name.
+
+        Raises:
+            TypeError: an option has an unknown name.
+            ValueError: an option has a wrong value.
         """
         self.options = GroupConsumerOptions.of(options)
         self._own: ClusterClient | None = None
@@ -72,10 +78,13 @@ class AsyncConsumer:
         pattern: "str | re.Pattern[str] | None" = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Join the group for these topics, or for all whose whole name matches the pattern.
+        """Join the group for these topics, or for all topics whose whole name matches the pattern.
 
-        Replaces the subscription before.  Raises KafkaError without a ``group_id`` or while
-        partitions are assigned by ``assign``, ValueError.
+        The new subscription replaces the old one.
+
+        Raises:
+            KafkaError: there is no ``group_id``, or ``assign`` has assigned partitions.
+            ValueError: the topics or the pattern are wrong.
         """
         self.core.subscribe(_wanted(topics, pattern))
         self._listener = listener or RebalanceListener()
@@ -88,7 +97,7 @@ class AsyncConsumer:
     async def assign(self, partitions: Assigned) -> None:
         """Read these partitions, from committed offsets if there is a group, or from offsets.
 
-        A mapping gives the offset, or an ``OffsetSpec``, of each partition.
+        In a mapping, each partition has an offset or an ``OffsetSpec``.
         """
         await self.core.assign(partitions)
 
@@ -105,10 +114,14 @@ class AsyncConsumer:
     # records
 
     async def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
-        """The next records; an empty list when there are none within ``timeout_s``.
+        """The next records; an empty list if none arrive within ``timeout_s`` seconds.
 
-        Carries out changes of the assignment and calls the listener.  Raises KafkaError when the
-        group refuses this member, NoOffsetForPartitionError, CorruptBatchError.
+        The call also carries out changes of the assignment, and calls the listener.
+
+        Raises:
+            KafkaError: the group refuses this member.
+            NoOffsetForPartitionError: a partition has no committed offset, and no reset is set.
+            CorruptBatchError: records cannot be read.
         """
 
         async def take(left_s: float) -> list[ConsumedRecord]:
@@ -117,10 +130,10 @@ class AsyncConsumer:
         return await self._poll(timeout_s, take)
 
     async def poll_arrow(self, timeout_s: float = 1.0, *, headers: bool = False) -> Any:
-        """The next records as a ``pyarrow.RecordBatch``; without rows when there are none.
+        """The next records as a ``pyarrow.RecordBatch``, which has no rows if none arrive in time.
 
-        The columns are those of Spark's Kafka source: key, value, topic, partition, offset,
-        timestamp, timestampType, and headers if wanted.  Raises as ``poll``.
+        The columns are the columns of Spark's Kafka source: key, value, topic, partition, offset,
+        timestamp, timestampType, and headers if wanted.  Raises the errors of ``poll``.
         """
         from sparklog.client.arrow_records import arrow_batch
 
@@ -142,14 +155,14 @@ class AsyncConsumer:
             await self._call_back(found)
 
     async def __aiter__(self) -> AsyncIterator[ConsumedRecord]:
-        """Records without end; a commit covers the records that the loop has reached."""
+        """Return records without end; a commit covers the records that the loop has reached."""
         while not self.core.closed:
             self.core.unread.extend(await self.poll())
             while self.core.unread and not self.core.closed:
                 yield self.core.unread.popleft()
 
     def wakeup(self) -> None:
-        """Let the ``poll`` that waits, or the next one, return at once."""
+        """Make the waiting ``poll``, or else the next one, return at once."""
         self.core.wake_up()
 
     @property
@@ -168,20 +181,20 @@ class AsyncConsumer:
         return await self.core.position(tp)
 
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset of the next record of each assigned partition that has one yet."""
+        """The offset of the next record of each assigned partition with a known position."""
         return self.core.positions()
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
-        """Go on from an offset, or from an ``OffsetSpec``."""
+        """Continue at an offset, or at an ``OffsetSpec``."""
         await self.core.seek(tp, offset)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go to the first records of these partitions; of all that are assigned by default."""
+        """Continue at the first records of these partitions; by default of all assigned ones."""
         for tp in list(partitions) or self.assignment:
             await self.core.seek(tp, OffsetSpec.EARLIEST)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go behind the last records of these partitions; of all that are assigned by default."""
+        """Continue behind the last records of these partitions; by default of all assigned ones."""
         for tp in list(partitions) or self.assignment:
             await self.core.seek(tp, OffsetSpec.LATEST)
 
@@ -200,7 +213,7 @@ class AsyncConsumer:
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetTimestamp | None]:
-        """The first record at or after a time in milliseconds; None: there is none."""
+        """The first record at or after a time in milliseconds; None without such a record."""
         found = await self._list_offsets(times)
         return {tp: each if each.offset >= 0 else None for tp, each in found.items()}
 
@@ -239,8 +252,9 @@ class AsyncConsumer:
     ) -> None:
         """Commit the positions behind all records that were returned, or these offsets.
 
-        Raises KafkaError: UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION when other members may own the
-        partitions, REBALANCE_IN_PROGRESS when ``poll`` has to go on with a rebalance first.
+        Raises:
+            KafkaError: UNKNOWN_MEMBER_ID or ILLEGAL_GENERATION when other members may own the
+                partitions; REBALANCE_IN_PROGRESS when ``poll`` must continue a rebalance first.
         """
         await self.core.commit(offsets, timeout_s)
         self._tell_outcomes()
@@ -248,13 +262,13 @@ class AsyncConsumer:
     def commit_async(
         self, offsets: GivenOffsets | None = None, callback: CommitCallback | None = None
     ) -> None:
-        """Commit in the background; a later ``poll``, commit or close calls the callback."""
+        """Commit in the background.  A later ``poll``, commit or close calls the callback."""
         self.core.commit_later(offsets, callback)
 
     async def committed(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None: there is none."""
+        """The group's committed offsets; None for a partition without one."""
         return await self.core.committed(partitions)
 
     def group_metadata(self) -> GroupIdentity:
@@ -298,7 +312,7 @@ class AsyncConsumer:
 
 
 def call_listener(listener: RebalanceListener, callback: RunCallback) -> Awaitable[Any] | None:
-    """Call the listener; nothing was lost or revoked without partitions."""
+    """Call the listener, unless no partition was lost or revoked."""
     match callback.kind:
         case CallbackKind.ASSIGNED:
             return listener.on_partitions_assigned(callback.partitions)

@@ -1,7 +1,7 @@
 """``Consumer``: a consumer of a group, for code without an event loop.
 
 Owns: blocking calls into the event loop thread.  The application's listeners and callbacks run in
-the thread that called.  Must not know how a group works; ``async_consumer`` describes the methods.
+the calling thread.  Must not know how a group works; ``async_consumer`` describes the methods.
 """
 
 import re
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Consumer:
-    """``AsyncConsumer`` for blocking code.  Iterating gives records without end.
+    """``AsyncConsumer`` for blocking code.  Iteration returns records without end.
 
     A consumer belongs to one thread, except for ``wakeup``.
     """
@@ -63,7 +63,7 @@ class Consumer:
         return self._client.run(work, self._api_timeout_s if timeout_s is None else timeout_s)
 
     def _call(self, function: Any, *arguments: Any) -> Any:
-        """Call a method that does not wait, on the loop that it belongs to."""
+        """Call a method that does not wait, on the event loop of the consumer."""
 
         async def call() -> Any:
             return function(*arguments)
@@ -155,14 +155,14 @@ class Consumer:
             self._call_back(found)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Records without end; a commit covers the records that the loop has reached."""
+        """Return records without end; a commit covers the records that the loop has reached."""
         while not self._core.closed:
             self._core.unread.extend(self.poll())
             while self._core.unread and not self._core.closed:
                 yield self._core.unread.popleft()
 
     def wakeup(self) -> None:
-        """Let the ``poll`` that waits, or the next one, return at once; for any thread."""
+        """Make the waiting ``poll``, or else the next one, return at once, from any thread."""
         self._client.call(self._core.wake_up)
 
     @property

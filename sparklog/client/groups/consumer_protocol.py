@@ -5,8 +5,8 @@ of the user data of the sticky assignors, which Java's clients read too.  Must n
 partitions are assigned, nor the group's coordinator.
 
 The coordinator passes these bytes on and the leader of the group reads them (``ConsumerProtocol``
-in Kafka).  A version number precedes them.  Readers of an older version skip what a newer version
-appends, so everything is written in the newest version.
+in Kafka).  A version number precedes them.  Readers of an older version skip the fields of a newer
+version, so everything is written in the newest version.
 """
 
 import struct
@@ -81,8 +81,8 @@ class CooperativeStickyUserData(Struct):
 class Subscription:
     """The subscription of a member, as the group's leader sees it.
 
-    ``owned`` and ``generation`` are what the member had in an earlier generation; it may have lost
-    them meanwhile.  ``group_instance_id`` is not part of the bytes: JoinGroup has it.
+    ``owned`` are the partitions of the member in an earlier ``generation``; the member may have
+    lost them meanwhile.  ``group_instance_id`` is not part of the bytes: JoinGroup has it.
     """
 
     topics: tuple[str, ...]
@@ -142,7 +142,7 @@ def encode_sticky_user_data(owned: Iterable[TopicPartition], generation: int) ->
 
 
 def decode_sticky_user_data(data: bytes | None) -> tuple[frozenset[TopicPartition], int]:
-    """(last assignment, its generation) of v1 or v0; nothing for malformed data, as in Java."""
+    """The last assignment and its generation, of v1 or v0; empty for malformed data."""
     for version in (1, 0) if data else ():
         try:
             found, _ = compile_decoder(StickyUserData, version, False)(
@@ -180,7 +180,7 @@ def _encode(value: Struct, version: int) -> bytes:
 
 
 def _decode(struct_type: type[Struct], data: bytes) -> Any:
-    """The value behind its version; what a newer version appends is left alone."""
+    """The value behind its version; fields that a newer version appends are ignored."""
     view = memoryview(data)
     try:
         (version,) = _VERSION.unpack_from(view, 0)

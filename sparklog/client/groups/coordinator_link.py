@@ -4,7 +4,8 @@ Owns: the connection for requests that wait, and offsets (OffsetCommit and Offse
 retries.  Must not know the state of a member, nor how a coordinator is found.
 
 JoinGroup and SyncGroup wait at the coordinator, and the responses of a connection keep the order of
-its requests.  So they have a connection of their own, beside the one for heartbeats and offsets.
+its requests.  So they have a connection of their own, beside the connection for heartbeats and
+offsets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +49,7 @@ class CoordinatorLink(CoordinatorChannel):
         waits: bool = False,
         at_most: int | None = None,
     ) -> Any:
-        """One attempt at the coordinator.  ``waits``: the coordinator may hold the response back.
+        """Send a request to the coordinator, once; with ``waits``, the response may take long.
 
         Raises ConnectError, KafkaError.
         """
@@ -63,7 +64,7 @@ class CoordinatorLink(CoordinatorChannel):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         timeout_s: float,
     ) -> None:
-        """Commit offsets; retried until the time is up.  Raises KafkaError, ConnectError."""
+        """Commit offsets, with retries until the time is up.  Raises KafkaError, ConnectError."""
         if not offsets:
             return
         request = commit_request(identity, offsets)

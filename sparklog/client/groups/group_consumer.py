@@ -1,6 +1,6 @@
 """The consumer behind ``AsyncConsumer`` and ``Consumer``: a group member that reads records.
 
-Owns: the order of things within a poll: changes of the assignment, automatic commits, records.
+Owns: the order of the steps of a poll: changes of the assignment, automatic commits, records.
 Must not know how callbacks of the application are called, as they may be coroutines or block: a
 step returns the callback to run, and ``finish_callback`` goes on behind it.
 """
@@ -55,10 +55,10 @@ class GroupConsumer:
         self.records = Consumer(cluster, options.record_options)
         #: Records that were polled for iteration, and not reached yet.
         self.unread: deque[ConsumedRecord] = deque()
-        #: The names or the pattern of the subscription; None: not subscribed.
+        #: The names or the pattern of the subscription; None without a subscription.
         self.subscription: frozenset[str] | re.Pattern[str] | None = None
         self.closed = False
-        #: Whether the application failed: what it polled last is not committed automatically.
+        #: Whether the application failed, so that its last records are not committed automatically.
         self.gives_up = False
         self._cluster = cluster
         self._matched: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class GroupConsumer:
 
     @property
     def topics(self) -> frozenset[str]:
-        """The topics of the subscription; those that match, if it is a pattern."""
+        """The topics of the subscription; for a pattern, the matching topics."""
         if isinstance(self.subscription, frozenset):
             return self.subscription
         return self._matched if self.subscription is not None else frozenset()
@@ -143,7 +143,7 @@ class GroupConsumer:
         member.handle(MetadataRefreshed(counts=counts))
 
     def _watch_group(self, topics: frozenset[str]) -> None:
-        """The leader looks after the topics of all members, not only after its own."""
+        """Watch the topics of all members, because this member leads the group."""
         if isinstance(self.subscription, frozenset):
             self._watch.start(sorted(topics | self.subscription))
 
@@ -152,9 +152,10 @@ class GroupConsumer:
     async def step(
         self, deadline: Deadline, take: Callable[[float], Awaitable[T]]
     ) -> T | RunCallback:
-        """A callback to run before anything else, or what ``take`` returns in the time left.
+        """The next step of a poll: a callback to run first, or the result of ``take``.
 
-        ``take`` gets seconds; its result is returned when it is not empty, or the time is up.
+        ``take`` is called with the seconds that are left.  Its result is returned once it is not
+        empty, or the time is up.
         """
         self.check_open()
         if self.subscription is None and not self.assignment:
@@ -193,7 +194,7 @@ class GroupConsumer:
                 return found
 
     async def take_records(self, timeout_s: float, count_max: int) -> list[ConsumedRecord]:
-        """The next records; first those that an iteration has left over."""
+        """The next records, beginning with records that an iteration has left."""
         if not self.unread:
             return await self.records.poll(timeout_s, count_max)
         return [self.unread.popleft() for _ in range(min(count_max, len(self.unread)))]
@@ -204,7 +205,7 @@ class GroupConsumer:
         return await self.records.poll_fetched(timeout_s)
 
     async def rewind(self, taken: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Go back to the first of these records of each partition: they did not arrive."""
+        """Go back to the first of these records in each partition, because they did not arrive."""
         first: dict[TopicPartition, int] = {}
         for tp, offset in taken:
             first.setdefault(tp, offset)
@@ -218,7 +219,7 @@ class GroupConsumer:
                 await self._news.wait()
 
     def wake_up(self) -> None:
-        """Let the poll that waits, or the next one, return at once."""
+        """Make the waiting poll, or else the next one, return at once."""
         self._woken = True
         self._tell()
 
@@ -231,7 +232,7 @@ class GroupConsumer:
     async def _begin_callback(
         self, callback: RunCallback, commit_s: float = float("inf")
     ) -> RunCallback:
-        """Do what comes before the listener; a commit may take ``commit_s`` seconds."""
+        """Prepare the call of the listener; a commit may take ``commit_s`` seconds."""
         match callback.kind:
             case CallbackKind.REVOKED:
                 await self._commit_before_loss(commit_s)
@@ -242,7 +243,7 @@ class GroupConsumer:
         return callback
 
     async def finish_callback(self, callback: RunCallback) -> None:
-        """The listener has been called: carry the change out."""
+        """Carry out the change, after the listener was called."""
         assert self._member is not None
         if callback.kind is CallbackKind.ASSIGNED:
             self.starts.release()
@@ -307,7 +308,7 @@ class GroupConsumer:
         return self._commit_as()[1]
 
     def take_commit_outcomes(self) -> list[CommitOutcome]:
-        """What the application is to be told of its commits in the background, in order."""
+        """The outcomes of background commits for the application, in order."""
         if self._commits is None:
             return []
         found, outcomes = [], self._commits.outcomes
@@ -358,7 +359,7 @@ class GroupConsumer:
             logger.info("no automatic commit: %s", error)
 
     async def _commit_before_loss(self, limit_s: float) -> None:
-        """Commit what was consumed before the partitions go; a failure is only logged."""
+        """Commit the consumed records before the partitions go; a failure is only logged."""
         if not self._auto_commits:
             return
         try:
@@ -380,7 +381,7 @@ class GroupConsumer:
     # the end
 
     async def leave_step(self, deadline: Deadline) -> RunCallback | None:
-        """A callback to run before this member leaves the group; None: it is out."""
+        """A callback to run before this member leaves the group; None after it has left."""
         member = self._member
         self._watch.stop()
         if self.subscription is None or member is None:
@@ -399,7 +400,7 @@ class GroupConsumer:
         return None
 
     async def close(self, deadline: Deadline) -> None:
-        """Stop; ``leave_step`` comes before."""
+        """Stop.  Call ``leave_step`` before."""
         self.closed = True
         await self._watch.close()
         if self._commits is not None:

@@ -1,4 +1,4 @@
-"""A group member on an event loop: what ``Membership`` decides is done here.
+"""A group member on an event loop: it carries out the decisions of ``Membership``.
 
 Owns: the member's requests under way, its timer, and the callbacks and the error that wait for the
 application.  Must not know records, positions, nor how callbacks are carried out.
@@ -55,8 +55,8 @@ _SEARCHES_UNTIL_WARNING: Final = 5
 class GroupMember:
     """One member of a group.
 
-    ``on_news`` is called when a poll that waits should look again, ``on_group_topics`` with the
-    topics of all members when this member leads the group.
+    ``on_news`` is called when a waiting poll must check again.  ``on_group_topics`` is called with
+    the topics of all members when this member leads the group.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class GroupMember:
         self._closed = False
 
     def handle(self, event: Event) -> None:
-        """Tell the member what happened."""
+        """Give the member an event, and carry out its actions."""
         if self._closed:
             return
         for action in self.membership.handle(event, clock_s()):
@@ -110,7 +110,7 @@ class GroupMember:
         )
 
     async def close(self) -> None:
-        """Stop without a word; a member that is to leave has left before."""
+        """Stop without a request; the caller lets the member leave before."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -181,7 +181,7 @@ class GroupMember:
                 self.handle(LeaveAnswered(request_id=request_id))
 
     async def _compute(self, action: ComputeAssignment) -> None:
-        """Assign from metadata that is newer than the members' subscriptions."""
+        """Compute the assignment from metadata that is newer than the members' subscriptions."""
         topics = sorted({topic for each in action.members.values() for topic in each.topics})
         self._on_group_topics(frozenset(topics))
         try:

@@ -1,7 +1,7 @@
 """The topics that the leader of a group watches: a change of them means another rebalance.
 
-Owns: the numbers of partitions as of the last assignment.  Must not know who assigns, nor where
-metadata come from.
+Owns: the numbers of partitions as of the last assignment.  Must not know how partitions are
+assigned, nor where metadata come from.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ class GroupTopics:
         self._counts: Mapping[str, int] | None = None
 
     def note(self, counts: Mapping[str, int]) -> None:
-        """The assignment was computed from these numbers; 0: the topic does not exist."""
+        """Note the numbers from which the assignment was computed; 0 stands for a missing topic."""
         self._counts = counts
 
     def forget(self) -> None:
-        """Another member computes the assignment, or nobody does."""
+        """Forget the numbers, because this member does not compute the assignment."""
         self._counts = None
 
     def compare(self, counts: Mapping[str, int], subscribed: Iterable[str]) -> bool:

@@ -1,7 +1,7 @@
-"""The conversation of a group member with its coordinator: the requests that are under way.
+"""The requests of a group member to its coordinator that are in flight.
 
 Owns: request ids, which response is awaited, and whether the coordinator is known.  Must not know
-the states of a member, nor what a response says.
+the states of a member, nor the content of a response.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,14 +33,14 @@ class MemberConversation:
         self.coordinator_known = False
         self._finding = False
         self._request_id = 0
-        #: The id of the Join, Sync or Leave request, or computation, that is under way; 0: none.
+        #: The id of the Join, Sync or Leave request, or computation, in flight; 0 without any.
         self.pending = 0
-        #: The id of the Heartbeat request that is under way; 0: none.
+        #: The id of the Heartbeat request in flight; 0 without any.
         self.heartbeat = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether the next step waits for a response, or for the coordinator to be found."""
+        """Whether the next step waits for a response, or for the coordinator's address."""
         return bool(self.pending) or self._finding
 
     # the coordinator
@@ -51,7 +51,7 @@ class MemberConversation:
             self.actions.append(FindCoordinator())
 
     def end_search(self, *, found: bool) -> None:
-        """The search for the coordinator is over; after a failure the last one may still be it."""
+        """End the search for the coordinator; after a failure, keep the last known one."""
         self._finding = False
         self.coordinator_known = self.coordinator_known or found
 
@@ -60,7 +60,7 @@ class MemberConversation:
         self.heartbeat = 0
 
     def forget_requests(self) -> None:
-        """Responses to the requests under way say nothing any more."""
+        """Ignore the responses to the requests in flight."""
         self.pending = self.heartbeat = 0
 
     # requests
@@ -84,7 +84,7 @@ class MemberConversation:
         self.pending = self._send(sync_request(member, protocol, assignment))
 
     def beat(self, member: MemberView) -> None:
-        """Send a heartbeat, unless one is under way."""
+        """Send a heartbeat, unless one is in flight."""
         if not self.heartbeat:
             self.heartbeat = self._send(heartbeat_request(member))
 

@@ -1,7 +1,7 @@
 """Events, actions and settings of a group member, as values.
 
-Owns: what ``Membership`` is told and what it asks for.  Must not know how a member decides, nor who
-carries out an action.
+Owns: the events for ``Membership``, and its actions.  Must not know how a member decides, nor how
+an action is carried out.
 """
 
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ class CallbackKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionChanged:
-    """The application wants these topics; none at all: it unsubscribed or closes."""
+    """The application wants these topics; no topics mean that it unsubscribed or closes."""
 
     topics: frozenset[str] | None
 
@@ -78,12 +78,12 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorFound:
-    """The coordinator of the group is known, and can be asked."""
+    """The coordinator of the group was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorNotFound:
-    """The coordinator could not be found out."""
+    """The search for the coordinator has failed."""
 
     error: KafkaError
 
@@ -108,7 +108,7 @@ class HeartbeatAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveAnswered:
-    """The coordinator answered LeaveGroup; whatever it said, this member is out."""
+    """The coordinator answered LeaveGroup; whatever the answer, this member has left."""
 
     request_id: int
 
@@ -151,8 +151,7 @@ class CallbackDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MembershipLost:
-    """An OffsetCommit of a generation was refused: this member is not in the group as it
-    believes."""
+    """An OffsetCommit of a generation was refused, so this member is not in the group any more."""
 
     generation: int
     code: ErrorCode
@@ -166,14 +165,14 @@ Event = (
 )  # fmt: skip
 
 
-# Actions: what is to be done.
+# Actions
 
 MemberRequest = JoinGroupRequest | SyncGroupRequest | HeartbeatRequest | LeaveGroupRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCoordinator:
-    """Find the coordinator anew; the last one known is not (or no longer) it."""
+    """Find the coordinator again, because the last known node is not the coordinator now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,12 +205,12 @@ class RunCallback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """The member is out of the group, as it wanted."""
+    """The member has left the group on its own request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
-    """The member cannot be in the group; ``poll`` raises the error."""
+    """The group refuses the member for good; ``poll`` raises the error."""
 
     error: Exception
 

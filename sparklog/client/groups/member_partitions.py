@@ -1,6 +1,6 @@
 """The partitions of a group member, and the callbacks that tell the application of changes.
 
-Owns: what the member owns, its last assignment, and the callbacks that are outstanding.  Must not
+Owns: the member's partitions, its last assignment, and the outstanding callbacks.  Must not
 know when a member joins, nor how a callback is carried out.
 """
 
@@ -23,7 +23,7 @@ class MemberPartitions:
         self.callbacks = 0
 
     def assign(self, wanted: frozenset[TopicPartition], generation: int) -> list[RunCallback]:
-        """Own the partitions of an assignment: what is missing in it is revoked before."""
+        """Take the partitions of an assignment; partitions that it lacks are revoked first."""
         self.previous = (wanted, generation)
         revoked, added = self.owned - wanted, wanted - self.owned
         self.owned = wanted
@@ -31,16 +31,16 @@ class MemberPartitions:
         return [*callbacks, self._call_back(CallbackKind.ASSIGNED, added)]
 
     def give_up(self, kind: CallbackKind, gone: frozenset[TopicPartition]) -> list[RunCallback]:
-        """Own these partitions no longer; there is no callback without partitions."""
+        """Give up these partitions; without partitions there is no callback."""
         self.owned -= gone
         return [self._call_back(kind, gone)] if gone else []
 
     def give_up_before_join(self, *, is_member: bool, kept: Set[str] | None) -> list[RunCallback]:
-        """Own no longer what must be given up before a join, or before leaving.
+        """Give up the partitions that the member must not keep during a join, or after leaving.
 
         Args:
-            is_member: False when the group counts this member no more: all is lost.
-            kept: the topics whose partitions a cooperative member keeps; None: all are revoked.
+            is_member: False if the group has removed this member, so that all partitions are lost.
+            kept: the topics whose partitions a cooperative member keeps; None revokes all.
         """
         if not is_member:
             return self.give_up(CallbackKind.LOST, self.owned)
@@ -48,7 +48,7 @@ class MemberPartitions:
         return self.give_up(CallbackKind.REVOKED, gone)
 
     def finish_callback(self) -> None:
-        """The first outstanding callback was carried out."""
+        """Remove the first outstanding callback, which was carried out."""
         self.callbacks -= 1
 
     def _call_back(self, kind: CallbackKind, partitions: frozenset[TopicPartition]) -> RunCallback:

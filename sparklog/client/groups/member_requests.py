@@ -1,4 +1,4 @@
-"""The requests of a group member, and the words for a coordinator's refusals.
+"""The requests of a group member, and the messages for a coordinator's refusals.
 
 Owns: making JoinGroup, SyncGroup, Heartbeat and LeaveGroup from the values of a member, and the
 members that a JoinGroup response names.  Must not know the state of the member, nor when it sends
@@ -43,7 +43,7 @@ def join_request(
     owned: frozenset[TopicPartition],
     previous: tuple[frozenset[TopicPartition], int],
 ) -> JoinGroupRequest:
-    """``previous``: the last assignment and its generation, for the sticky assignors."""
+    """The JoinGroup request; ``previous`` is the last assignment with its generation (sticky)."""
     settings = member.settings
 
     def metadata(user_data: bytes | None) -> bytes:
@@ -82,7 +82,7 @@ def subscriptions_in(response: JoinGroupResponse) -> dict[str, Subscription]:
 def sync_request(
     member: MemberView, protocol: str, assignment: Mapping[str, Iterable[TopicPartition]]
 ) -> SyncGroupRequest:
-    """Only the leader of the group has an assignment to send."""
+    """The SyncGroup request; only the leader of the group sends an assignment."""
     return SyncGroupRequest(
         group_id=member.settings.group_id,
         generation_id=member.generation,
@@ -117,7 +117,7 @@ def leave_request(member: MemberView, reason: str) -> LeaveGroupRequest:
 
 
 def refusal(settings: MemberSettings, code: ErrorCode) -> str:
-    """Why the coordinator refuses this member, in words."""
+    """The message for a coordinator's refusal of this member."""
     name = f"the group {settings.group_id!r} refuses this member"
     if code == ErrorCode.FENCED_INSTANCE_ID:
         instance_id = settings.group_instance_id

@@ -16,7 +16,7 @@ class MemberTimers:
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
-        #: When the next heartbeat is due, and when the coordinator was heard of last.
+        #: When the next heartbeat is due, and when the coordinator has last answered.
         self.heartbeat_at = NEVER
         self._heard_at = 0.0
         #: When the next attempt to find the coordinator, or to join, may begin.
@@ -36,7 +36,7 @@ class MemberTimers:
         self._polling, self._polled_at = False, now
 
     def begin_subscription(self, now: float) -> None:
-        """The time between polls counts from here, as if ``poll`` had returned."""
+        """Count the time between polls from now, as if ``poll`` had returned."""
         self._polled_at, self.poll_expired = now, False
 
     def expire_poll(self, now: float) -> bool:
@@ -55,11 +55,11 @@ class MemberTimers:
     # the session
 
     def hear(self, now: float) -> None:
-        """The coordinator has answered: the session goes on."""
+        """Extend the session, because the coordinator has answered."""
         self._heard_at = now
 
     def begin_session(self, now: float) -> None:
-        """The coordinator has taken this member into a generation."""
+        """Begin a session, because the coordinator has put this member into a generation."""
         self._heard_at = now
         self.plan_heartbeat(now)
 
@@ -73,18 +73,18 @@ class MemberTimers:
     # retries
 
     def succeed(self) -> None:
-        """The next failure is the first one of a row."""
+        """End the sequence of failures, so that the next pause is short."""
         self._failures = 0
 
     def back_off(self, now: float) -> None:
-        """Retry after a pause that doubles with every failure in a row."""
+        """Retry after a pause, which doubles with each consecutive failure."""
         settings = self._settings
         pause_s = settings.retry_backoff_s * 2 ** min(self._failures, 10)
         self._failures += 1
         self.retry_at = now + min(pause_s, settings.retry_backoff_s_max)
 
     def wake_at(self, *, beats: bool, retries: bool) -> float:
-        """The first of these times; ``beats`` and ``retries``: which ones the member awaits."""
+        """The first of these times; ``beats`` and ``retries`` tell whether these times count."""
         times = [self._poll_ends_at]
         if beats:
             times += [self.heartbeat_at, self.session_ends_at]

@@ -6,7 +6,7 @@ clocks, nor the application: ``handle`` takes an event and the time and returns 
 
 Source: ``ConsumerCoordinator`` and ``AbstractCoordinator`` in Kafka.
 
-Ways of the states: unjoined -> joining -> syncing -> stable, and from stable to joining again when
+The states: unjoined -> joining -> syncing -> stable, and from stable to joining again when
 the group rebalances.  Before a member joins, it runs the callbacks that give up partitions: all of
 them (eager), those of topics that it no longer wants (cooperative), or those that it lost.  While
 callbacks are outstanding the member waits for ``poll`` to carry them out, and keeps its session
@@ -101,13 +101,13 @@ class Membership:
 
     @property
     def wake_at(self) -> float:
-        """When ``TimePassed`` is due, in seconds; infinite: never."""
+        """When ``TimePassed`` is due, in seconds; infinite if never."""
         if self._topics is None or self.state is MemberState.FAILED:
             return NEVER
         return self._timers.wake_at(beats=self._beats, retries=self._wants_to_retry)
 
     def check_invariants(self) -> None:
-        """Assert what holds between two events."""
+        """Assert the invariants between two events."""
         pending = self._conversation.pending
         assert self._partitions.callbacks >= 0
         if self.state is MemberState.STABLE:
@@ -149,7 +149,7 @@ class Membership:
                 self._take_answer(event, now)
 
     def _take_answer(self, event: Event, now: float) -> None:
-        """Answers of the coordinator; those of requests that were given up say nothing."""
+        """Take an answer of the coordinator, unless its request was given up."""
         conversation = self._conversation
         match event:
             case HeartbeatAnswered(request_id=conversation.heartbeat):
@@ -202,7 +202,7 @@ class Membership:
             self._take_refusal(code, now)
 
     def _take_refusal(self, code: ErrorCode, now: float) -> None:
-        """An error that says that this member is not in the group as it believes."""
+        """Take an error which says that this member is not in this generation of the group."""
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._rejoin = True
         elif code in MEMBER_UNKNOWN:
@@ -257,7 +257,7 @@ class Membership:
         self.state = MemberState.STABLE
         self._timers.hear(now)
         wanted = frozenset(tp for tp in assigned if tp.topic in (self._topics or ()))
-        # The subscription has changed since the join, or others wait for what is revoked.
+        # The subscription has changed since the join, or others wait for the revoked partitions.
         self._rejoin = self._rejoin or wanted != assigned or not self.owned <= wanted
         self._conversation.actions += self._partitions.assign(wanted, self.generation)
 
@@ -296,7 +296,7 @@ class Membership:
         return self.state is MemberState.UNJOINED or self._rejoin
 
     def _leave_for_lack_of_polls(self) -> None:
-        """``poll`` was not called in time: let others have the partitions (KIP-62)."""
+        """Leave, because ``poll`` was not called in time; others get the partitions (KIP-62)."""
         is_static = self.settings.group_instance_id is not None
         if self.member_id and not is_static and self._conversation.coordinator_known:
             reason = "the time between two calls of poll exceeded max.poll.interval.ms"
@@ -326,7 +326,7 @@ class Membership:
             conversation.join(self._view, self._topics, self.owned, partitions.previous)
 
     def _give_up_partitions(self) -> bool:
-        """Run the callbacks that must come before a join; whether there are any."""
+        """Run the callbacks that must come before a join.  Returns whether there are any."""
         callbacks = self._partitions.give_up_before_join(
             is_member=self.generation != NO_GENERATION,
             kept=self._topics if self._cooperative else None,
@@ -375,7 +375,7 @@ class Membership:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """The group refuses this member for good; its partitions are lost."""
+        """Fail, because the group refuses this member for good; its partitions are lost."""
         self._reset_member()
         self.state = MemberState.FAILED
         actions = self._conversation.actions
@@ -383,7 +383,7 @@ class Membership:
         actions.append(Fail(error=error))
 
     def _reset_member(self, *, keep_id: bool = False) -> None:
-        """Forget generation and member id; what is owned is lost, unless it was given up."""
+        """Forget generation and member id; partitions that were not given up are lost."""
         self.generation = NO_GENERATION
         self.member_id = self.member_id if keep_id else _NOBODY
         self.is_leader = False

@@ -1,4 +1,4 @@
-"""Commits of one consumer: in order, waited for or not.
+"""The commits of one consumer, in order, in the foreground and in the background.
 
 Owns: the order of commits, and the outcomes that wait for the application's callbacks.  Must not
 know which offsets are committed, nor when.
@@ -24,7 +24,7 @@ CommitCallback = Callable[[Offsets, Exception | None], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOutcome:
-    """A commit that is done, and the callback that is to hear of it."""
+    """A finished commit, and the callback to call with its outcome."""
 
     callback: CommitCallback
     offsets: Offsets
@@ -56,7 +56,7 @@ class OffsetCommits:
     async def commit(
         self, identity: GroupIdentity, offsets: Offsets, timeout_s: float | None = None
     ) -> None:
-        """Commit, after the commits before.  Raises KafkaError, ConnectError."""
+        """Commit, after all earlier commits.  Raises KafkaError, ConnectError."""
         limit = self._timeout_s if timeout_s is None else timeout_s
         async with self._turn:
             try:
@@ -87,12 +87,12 @@ class OffsetCommits:
             logger.warning("a commit failed: %s", failure)
 
     async def finish(self, timeout_s: float) -> None:
-        """Wait for the commits in the background, but not longer than ``timeout_s``."""
+        """Wait for the commits in the background, at most ``timeout_s`` seconds."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
 
     async def close(self) -> None:
-        """Give up what is still under way."""
+        """Give up the commits in flight."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -37,7 +37,7 @@ NAMES_UNTIL: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetAndMetadata:
-    """A committed offset: the next one to read, and words of the application's own."""
+    """A committed offset: the next offset to read, and a text of the application."""
 
     offset: int
     metadata: str = ""
@@ -46,7 +46,7 @@ class OffsetAndMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupIdentity:
-    """The group, and the member and generation that commit; outside of a group there are none."""
+    """The group, the member and the generation of a commit; empty without a subscription."""
 
     group_id: str
     member_id: str = ""
@@ -80,7 +80,7 @@ def commit_request(
 
 
 def check_commit(response: OffsetCommitResponse, group_id: str) -> None:
-    """Raises KafkaError with the first error of a partition."""
+    """Check a response.  Raises KafkaError with the first error of a partition."""
     for topic in response.topics:
         for part in topic.partitions:
             if part.error_code:
@@ -105,7 +105,7 @@ def _commit_error(code: int, group_id: str, tp: TopicPartition) -> KafkaError:
 def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
 ) -> OffsetFetchRequest:
-    """``require_stable``: offsets of undecided transactions are an error, which is retried."""
+    """The OffsetFetch request; with ``require_stable`` open transactions are a retriable error."""
     topics: dict[str, list[int]] = {}
     for tp in sorted(partitions):
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -142,7 +142,7 @@ def _committed(part: _Part) -> OffsetAndMetadata | None:
 def committed_offsets(
     response: OffsetFetchResponse, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """The committed offset of each partition; None: there is none.  Raises KafkaError."""
+    """The committed offset of each partition, or None.  Raises KafkaError."""
     check(response.error_code, "the committed offsets were refused")
     found: dict[TopicPartition, OffsetAndMetadata | KafkaError | None] = unanswered(partitions)
     for group in response.groups:

@@ -1,6 +1,6 @@
 """The options of a consumer with a group, under the names of Kafka's settings.
 
-Owns: names, defaults and their checks.  Must not know who uses an option.  Defaults are Java's,
+Owns: names, defaults and their checks.  Must not know the use of an option.  Defaults are Java's,
 except that read_committed is the default isolation level.
 """
 
@@ -40,8 +40,8 @@ class GroupConsumerOptions:
     partitions during rebalances when all of them are ``cooperative-sticky``.
 
     ``prefetch_max_bytes``: while the application works on records, the next ones are fetched, as
-    long as all that waits or is on its way stays within this many bytes; 0: nothing is fetched
-    ahead.  Kafka has no such setting.
+    long as the waiting and the requested records stay within this many bytes; 0 turns this off.
+    Kafka has no such setting.
 
     ``skip_undecodable``: records that cannot be read are skipped, logged and counted.
     """
@@ -100,7 +100,7 @@ class GroupConsumerOptions:
 
     @property
     def reset(self) -> OffsetSpec | None:
-        """Where to start without a committed offset; None: raise an error."""
+        """The start without a committed offset; None raises an error."""
         return _RESETS[self.auto_offset_reset]
 
     @property

@@ -42,8 +42,10 @@ class StartPositions:
         return frozenset(self._paused)
 
     def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:
-        """Partitions that need a position; ``held``: wait for ``release``, as the listener may
-        seek."""
+        """Add partitions that need a position.
+
+        With ``held``, the look-up waits for ``release``, because the listener may seek.
+        """
         self._waiting |= set(partitions)
         self._held = held
 
@@ -51,7 +53,7 @@ class StartPositions:
         self._held = False
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions need no position any more; a look-up that includes them is void."""
+        """Remove partitions that need no position any more; running look-ups of them are void."""
         gone = self._waiting & set(partitions)
         if gone:
             self._waiting -= gone
@@ -59,19 +61,19 @@ class StartPositions:
             self._cancel()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Pause those without a position; returns the others."""
+        """Pause the partitions without a position; return the others."""
         wanted = set(partitions)
         self._paused |= wanted & self._waiting
         return wanted - self._waiting
 
     def resume(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Resume those without a position; returns the others."""
+        """Resume the partitions without a position; return the others."""
         wanted = set(partitions)
         self._paused -= wanted
         return wanted - self._waiting
 
     def look_up(self) -> None:
-        """Start to look positions up, if there are partitions without one.
+        """Start a look-up of positions, if there are partitions without one.
 
         Raises the error of the last look-up, if it failed; the next call starts another one.
         """
