@@ -9,6 +9,11 @@ responses, and markers to write.
 """
 
 from sparklog.driver.transactions.config import TransactionConfig
+from sparklog.driver.transactions.consistent_cuts import (
+    CUT_WAIT_MS_MAX,
+    ConsistentCuts,
+    CutProgress,
+)
 from sparklog.driver.transactions.decision import (
     AddPartitions,
     Append,
@@ -16,6 +21,7 @@ from sparklog.driver.transactions.decision import (
     Decision,
     EndTransaction,
     InitProducerId,
+    Now,
     ProducerIdentity,
     TransactionRequest,
     VerifyPartitions,
@@ -27,7 +33,7 @@ from sparklog.driver.transactions.records import (
     transaction_record,
 )
 from sparklog.driver.transactions.transaction import EPOCH_BUMP_VERSION, Transaction
-from sparklog.driver.transactions.transaction_shard import Now, TransactionShard
+from sparklog.driver.transactions.transaction_shard import TransactionShard
 from sparklog.driver.transactions.transaction_state import (
     PREPARED,
     STATE_BY_LABEL,
@@ -36,12 +42,15 @@ from sparklog.driver.transactions.transaction_state import (
 )
 
 __all__ = [
+    "CUT_WAIT_MS_MAX",
     "EPOCH_BUMP_VERSION",
     "PREPARED",
     "STATE_BY_LABEL",
     "AddPartitions",
     "Append",
     "Completion",
+    "ConsistentCuts",
+    "CutProgress",
     "Decision",
     "EndTransaction",
     "InitProducerId",

@@ -26,6 +26,8 @@ class TransactionConfig:
         expiration_check_ms: how often transactional ids are looked at for expiry.
         concurrent_wait_ms: how long a request waits for the transition before it.  Kafka refuses
             such a request at once, and its clients ask again after a pause.
+        broker_wait_ms: the same for the requests of brokers, which ask for many transactions at
+            once and repeat each question themselves.
     """
 
     max_timeout_ms: int = 900_000
@@ -33,3 +35,4 @@ class TransactionConfig:
     timeout_check_ms: int = 10_000
     expiration_check_ms: int = 3_600_000
     concurrent_wait_ms: int = 1_000
+    broker_wait_ms: int = 20

@@ -17,6 +17,17 @@ from sparklog.errors import KafkaError
 from sparklog.types import TopicPartition
 
 
+class Now(NamedTuple):
+    """The time of an event in milliseconds.
+
+    ``monotonic_ms`` never goes back and measures durations.  ``wall_ms`` is the time of day, which
+    records keep.
+    """
+
+    monotonic_ms: int
+    wall_ms: int
+
+
 class ProducerIdentity(NamedTuple):
     """A producer id with its epoch."""
 

@@ -6,13 +6,13 @@ sockets or clocks.  Kafka: ``TransactionStateManager``.
 
 A transition is pending from its decision until its record is durable.  Only then the transaction
 changes, the client gets its response, and markers are written.  Another request for the same
-transactional id waits meanwhile, for a bounded time.
+transactional id waits meanwhile, for a bounded time.  A request that a consistent cut holds back
+waits for the end of the cut.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
 
 from sparklog.driver.transactions.choices import (
     after_add_partitions,
@@ -27,6 +27,7 @@ from sparklog.driver.transactions.config import (
     TIMEOUTS_AT_ONCE,
     TransactionConfig,
 )
+from sparklog.driver.transactions.consistent_cuts import ConsistentCuts
 from sparklog.driver.transactions.decision import (
     AddPartitions,
     Append,
@@ -34,6 +35,7 @@ from sparklog.driver.transactions.decision import (
     Decision,
     EndTransaction,
     InitProducerId,
+    Now,
     ProducerIdentity,
     TransactionRequest,
     VerifyPartitions,
@@ -46,22 +48,16 @@ from sparklog.driver.transactions.records import (
 )
 from sparklog.driver.transactions.transaction import EPOCH_BUMP_VERSION, Transaction
 from sparklog.driver.transactions.transaction_state import AT_REST, PREPARED, TransactionState
-from sparklog.driver.transactions.waiting_requests import WaitingRequest, WaitingRequests
+from sparklog.driver.transactions.waiting_requests import (
+    WaitingRequest,
+    WaitingRequests,
+    held_request,
+    waiting_request,
+)
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import NO_PRODUCER_ID, TopicPartition
 
 _Transition = InitProducerId | AddPartitions | EndTransaction
-
-
-class Now(NamedTuple):
-    """The time of an event in milliseconds.
-
-    ``monotonic_ms`` never goes back and measures durations.  ``wall_ms`` is the time of day, which
-    records keep.
-    """
-
-    monotonic_ms: int
-    wall_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +97,24 @@ class TransactionShard:
     Args:
         config: the settings.
         new_producer_id: takes an unused producer id.  It raises KafkaError when there is none now.
+        cuts: the consistent cuts over all shards.
     """
 
-    def __init__(self, config: TransactionConfig, new_producer_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        config: TransactionConfig,
+        new_producer_id: Callable[[], int],
+        cuts: ConsistentCuts | None = None,
+    ) -> None:
         self._config = config
         self._new_producer_id = new_producer_id
+        self._cuts = ConsistentCuts() if cuts is None else cuts
         self._transactions: dict[str, Transaction] = {}
         self._ongoing: set[str] = set()
         self._pending: dict[str, _Pending] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {}
         self._waiting = WaitingRequests()
+        self._held = WaitingRequests()
         self._connections: dict[str, int] = {}
         self._timeout_check_ms: int | None = None
         self._expiration_check_ms: int | None = None
@@ -144,6 +148,11 @@ class TransactionShard:
                 self._ongoing.add(transactional_id)
             elif transaction.state in PREPARED:
                 self._write_markers(transaction, now, outcome)
+        for transactional_id in (*self._ongoing, *self._unwritten):
+            transaction = self._transactions[transactional_id]
+            self._cuts.transactions.load(
+                transactional_id, transaction.partitions, transaction.start_ms
+            )
         return outcome.decision()
 
     # -- queries
@@ -176,6 +185,7 @@ class TransactionShard:
             self._timeout_check_ms,
             self._expiration_check_ms,
             self._waiting.next_deadline_ms(),
+            self._held.next_deadline_ms(),
         ]
         return min((each for each in deadlines if each is not None), default=None)
 
@@ -192,8 +202,8 @@ class TransactionShard:
         except KafkaError as error:
             outcome.complete(request.request_id, error)
             return outcome.decision()
-        deadline_ms = now.monotonic_ms + self._config.concurrent_wait_ms
-        self._decide(WaitingRequest(request, deadline_ms), now, outcome)
+        waiting = waiting_request(request, self._config, now.monotonic_ms)
+        self._decide(waiting, now, outcome)
         return outcome.decision()
 
     def appended(self, transactional_id: str, now: Now) -> Decision:
@@ -209,6 +219,7 @@ class TransactionShard:
             self._transactions[transactional_id] = transaction
         if transaction.state == TransactionState.ONGOING:
             self._ongoing.add(transactional_id)
+            self._cuts.transactions.join(transactional_id, transaction.partitions, now.wall_ms)
         if pending.waiting is not None:
             self._complete(pending.waiting, transaction, now, outcome)
         if transaction.state in PREPARED:
@@ -244,6 +255,7 @@ class TransactionShard:
         if transaction is None or not unwritten or producer != _identity(transaction):
             return outcome.decision()  # a late response about an earlier transaction
         unwritten -= partitions
+        self._cuts.transactions.leave(transactional_id, partitions)
         if not unwritten:
             self._complete_transaction(transaction, now, outcome)
         return outcome.decision()
@@ -251,7 +263,9 @@ class TransactionShard:
     def pass_time(self, now: Now) -> Decision:
         """Do what is due: refuse requests that waited too long, abort, and forget ids."""
         outcome = _Outcome()
-        for late in self._waiting.take_late(now.monotonic_ms):
+        late_requests = self._waiting.take_late(now.monotonic_ms)
+        late_requests += self._held.take_late(now.monotonic_ms)
+        for late in late_requests:
             error = concurrent(late.request.transactional_id)
             outcome.complete(late.request.request_id, error)
         self._abort_timed_out(now, outcome)
@@ -261,13 +275,28 @@ class TransactionShard:
     def withdraw(self, request_id: int, transactional_id: str) -> None:
         """The client of a request has gone; a request that only waits is not decided any more."""
         self._waiting.remove(request_id, transactional_id)
+        self._held.remove(request_id, transactional_id)
+
+    def release_held(self, now: Now) -> Decision:
+        """A consistent cut has ended: decide on the requests that were held back, in their order.
+
+        Those that another cut holds back wait on.
+        """
+        outcome = _Outcome()
+        for held in self._held.take_all():
+            waiting = waiting_request(held.request, self._config, now.monotonic_ms)
+            self._decide(waiting, now, outcome)
+        return outcome.decision()
 
     def unload(self, error: KafkaError) -> tuple[Completion, ...]:
         """Refuse every request that has no response with ``error``; the shard is used no more."""
+        for transactional_id in (*self._ongoing, *self._unwritten):
+            partitions = self._transactions[transactional_id].partitions
+            self._cuts.transactions.leave(transactional_id, partitions)
         unanswered = [each.waiting for each in self._pending.values() if each.waiting is not None]
         return tuple(
             Completion(request_id=each.request.request_id, result=error)
-            for each in (*unanswered, *self._waiting.all())
+            for each in (*unanswered, *self._waiting.all(), *self._held.all())
         )
 
     # -- requests
@@ -308,6 +337,9 @@ class TransactionShard:
 
     def _decide(self, waiting: WaitingRequest, now: Now, outcome: _Outcome) -> None:
         request = waiting.request
+        if self._held.has(request.transactional_id):
+            self._hold(waiting, now, outcome)  # the requests of one id keep their order
+            return
         try:
             decided = self._after(request, now)
         except KafkaError as error:
@@ -316,10 +348,26 @@ class TransactionShard:
                 return
             outcome.complete(request.request_id, error)
             return
-        if isinstance(decided, Transaction):
-            self._append(decided, waiting, outcome)
-        else:
+        if not isinstance(decided, Transaction):
             outcome.complete(request.request_id, decided)
+        elif self._is_held(decided):
+            self._hold(waiting, now, outcome)
+        else:
+            self._append(decided, waiting, outcome)
+
+    def _is_held(self, decided: Transaction) -> bool:
+        """Whether a consistent cut holds this transition back."""
+        if decided.state == TransactionState.PREPARE_COMMIT:
+            return self._cuts.holds_commit(decided.partitions)
+        if decided.state == TransactionState.ONGOING:
+            joined = self._transactions[decided.transactional_id].partitions
+            return self._cuts.holds_join(joined, decided.partitions)
+        return False
+
+    def _hold(self, waiting: WaitingRequest, now: Now, outcome: _Outcome) -> None:
+        if not self._held.add(held_request(waiting, now.monotonic_ms), now.monotonic_ms):
+            request = waiting.request
+            outcome.complete(request.request_id, concurrent(request.transactional_id))
 
     def _after(self, request: _Transition, now: Now) -> Transaction | ProducerIdentity | None:
         transactional_id = request.transactional_id
@@ -350,6 +398,8 @@ class TransactionShard:
         self, transaction: Transaction, waiting: WaitingRequest | None, outcome: _Outcome
     ) -> None:
         transactional_id = transaction.transactional_id
+        if transaction.state == TransactionState.PREPARE_COMMIT:
+            self._cuts.transactions.decide_commit(transaction.partitions)
         self._pending[transactional_id] = _Pending(transaction, waiting)
         outcome.appends.append(
             Append(transactional_id=transactional_id, record=transaction_record(transaction))

@@ -6,6 +6,7 @@ from itertools import count
 from sparklog.driver.transactions import (
     AddPartitions,
     Completion,
+    ConsistentCuts,
     Decision,
     EndTransaction,
     InitProducerId,
@@ -32,6 +33,7 @@ class ShardRig:
     """``appends`` and ``markers`` hold what was decided and is not carried out yet."""
 
     config: TransactionConfig = field(default_factory=TransactionConfig)
+    cuts: ConsistentCuts = field(default_factory=ConsistentCuts)
     now_ms: int = 1_000_000
     first_producer_id: int = 100
     log: list[TransactionRecord] = field(default_factory=list)
@@ -52,7 +54,8 @@ class ShardRig:
 
     def load(self) -> None:
         """A new shard from the log, as after a crash: what was not carried out is lost."""
-        self.shard = TransactionShard(self.config, lambda: next(self._producer_ids))
+        self.cuts = ConsistentCuts()
+        self.shard = TransactionShard(self.config, lambda: next(self._producer_ids), self.cuts)
         self.appends, self.markers = [], []
         for record in self.log:
             self.shard.replay(record)
@@ -94,6 +97,10 @@ class ShardRig:
         while self.appends or self.markers:
             self.append_all()
             self.write_markers()
+
+    def release(self) -> None:
+        """A consistent cut has ended."""
+        self._take(self.shard.release_held(self.now))
 
     def pass_time(self, duration_ms: int) -> None:
         self.now_ms += duration_ms
