@@ -22,7 +22,7 @@ PURE = (
     "sparklog.client.groups.assignors",
     "sparklog.client.groups.consumer_protocol",
     "sparklog.client.groups.group_topics",
-    "sparklog.client.groups.member_conversation",
+    "sparklog.client.groups.in_flight_requests",
     "sparklog.client.groups.member_events",
     "sparklog.client.groups.member_partitions",
     "sparklog.client.groups.member_requests",

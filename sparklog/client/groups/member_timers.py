@@ -54,7 +54,7 @@ class MemberTimers:
 
     # the session
 
-    def hear(self, now: float) -> None:
+    def extend_session(self, now: float) -> None:
         """Extend the session, because the coordinator has answered."""
         self._heard_at = now
 

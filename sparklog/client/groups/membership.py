@@ -22,7 +22,7 @@ from sparklog.client.groups.consumer_protocol import (
     decode_assignment,
 )
 from sparklog.client.groups.group_topics import GroupTopics
-from sparklog.client.groups.member_conversation import MemberConversation
+from sparklog.client.groups.in_flight_requests import InFlightRequests
 from sparklog.client.groups.member_events import (
     MEMBER_UNKNOWN,
     Action,
@@ -75,7 +75,7 @@ class Membership:
         self._protocol = ""
         self._rejoin = False
         self._partitions = MemberPartitions()
-        self._conversation = MemberConversation()
+        self._in_flight = InFlightRequests()
         self._timers = MemberTimers(settings)
         self._topics_of_group = GroupTopics()
 
@@ -90,8 +90,8 @@ class Membership:
         self._take(event, now)
         self._pass_time(now)
         self._proceed(now)
-        conversation = self._conversation
-        actions, conversation.actions = conversation.actions, []
+        in_flight = self._in_flight
+        actions, in_flight.actions = in_flight.actions, []
         return actions
 
     @property
@@ -108,7 +108,7 @@ class Membership:
 
     def check_invariants(self) -> None:
         """Assert the invariants between two events."""
-        pending = self._conversation.pending
+        pending = self._in_flight.pending
         assert self._partitions.callbacks >= 0
         if self.state is MemberState.STABLE:
             assert self.member_id
@@ -130,11 +130,11 @@ class Membership:
             case PollEnded():
                 self._timers.end_poll(now)
             case CoordinatorFound():
-                self._conversation.end_search(found=True)
+                self._in_flight.end_search(found=True)
                 self._timers.succeed()
-                self._timers.hear(now)
+                self._timers.extend_session(now)
             case CoordinatorNotFound():
-                self._conversation.end_search(found=False)
+                self._in_flight.end_search(found=False)
                 self._retry_or_fail(event.error, now)
             case CallbackDone():
                 self._partitions.finish_callback()
@@ -150,29 +150,29 @@ class Membership:
 
     def _take_answer(self, event: Event, now: float) -> None:
         """Take an answer of the coordinator, unless its request was given up."""
-        conversation = self._conversation
+        in_flight = self._in_flight
         match event:
-            case HeartbeatAnswered(request_id=conversation.heartbeat):
-                conversation.heartbeat = 0
+            case HeartbeatAnswered(request_id=in_flight.heartbeat):
+                in_flight.heartbeat = 0
                 self._take_heartbeat(event.code, now)
-            case RequestFailed(request_id=conversation.heartbeat):
-                conversation.heartbeat = 0
+            case RequestFailed(request_id=in_flight.heartbeat):
+                in_flight.heartbeat = 0
                 self._lose_coordinator(now)
-            case JoinAnswered(request_id=conversation.pending):
-                conversation.pending = 0
+            case JoinAnswered(request_id=in_flight.pending):
+                in_flight.pending = 0
                 self._take_join(event.response, now)
-            case SyncAnswered(request_id=conversation.pending):
-                conversation.pending = 0
+            case SyncAnswered(request_id=in_flight.pending):
+                in_flight.pending = 0
                 self._take_sync(event.response, now)
-            case AssignmentComputed(request_id=conversation.pending):
+            case AssignmentComputed(request_id=in_flight.pending):
                 self._topics_of_group.note(event.counts)
-                conversation.sync(self._view, self._protocol, event.assignment)
-            case ComputationFailed(request_id=conversation.pending):
+                in_flight.sync(self._view, self._protocol, event.assignment)
+            case ComputationFailed(request_id=in_flight.pending):
                 self._join_again(now)
                 self._retry_or_fail(event.error, now)
-            case LeaveAnswered(request_id=conversation.pending):
+            case LeaveAnswered(request_id=in_flight.pending):
                 self._leave_done()
-            case RequestFailed(request_id=conversation.pending):
+            case RequestFailed(request_id=in_flight.pending):
                 if self.state is MemberState.LEAVING:
                     self._leave_done()
                 else:
@@ -189,14 +189,14 @@ class Membership:
         self._topics = topics
         self._rejoin = True
         if topics is None and self.state in (MemberState.JOINING, MemberState.SYNCING):
-            self._conversation.pending = 0
+            self._in_flight.pending = 0
             self.state = MemberState.UNJOINED
 
     def _take_heartbeat(self, code: ErrorCode, now: float) -> None:
         if code == ErrorCode.NONE:
-            self._timers.hear(now)
+            self._timers.extend_session(now)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._timers.hear(now)
+            self._timers.extend_session(now)
             self._rejoin = self._rejoin or self.state is MemberState.STABLE
         else:
             self._take_refusal(code, now)
@@ -234,13 +234,13 @@ class Membership:
             self._fail(KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, text))
         elif self.is_leader and not response.skip_assignment:
             try:
-                self._conversation.compute(assignor, subscriptions_in(response))
+                self._in_flight.compute(assignor, subscriptions_in(response))
             except DecodeError as error:
                 self._join_again(now)
                 self._fail(error)
         else:
             self._topics_of_group.forget()
-            self._conversation.sync(self._view, self._protocol, {})
+            self._in_flight.sync(self._view, self._protocol, {})
 
     def _take_sync(self, response: SyncGroupResponse, now: float) -> None:
         code = ErrorCode.of(response.error_code)
@@ -255,11 +255,11 @@ class Membership:
             self._fail(error)
             return
         self.state = MemberState.STABLE
-        self._timers.hear(now)
+        self._timers.extend_session(now)
         wanted = frozenset(tp for tp in assigned if tp.topic in (self._topics or ()))
         # The subscription has changed since the join, or others wait for the revoked partitions.
         self._rejoin = self._rejoin or wanted != assigned or not self.owned <= wanted
-        self._conversation.actions += self._partitions.assign(wanted, self.generation)
+        self._in_flight.actions += self._partitions.assign(wanted, self.generation)
 
     # time
 
@@ -272,12 +272,12 @@ class Membership:
         if not self._beats:
             return
         if now >= timers.session_ends_at:
-            timers.hear(now)
+            timers.extend_session(now)
             self._lose_coordinator(now)
         elif now >= timers.heartbeat_at:
             timers.plan_heartbeat(now)
-            if self._conversation.coordinator_known:
-                self._conversation.beat(self._view)
+            if self._in_flight.coordinator_known:
+                self._in_flight.send_heartbeat(self._view)
             else:
                 self._find(now)
 
@@ -291,24 +291,24 @@ class Membership:
 
     @property
     def _wants_to_retry(self) -> bool:
-        if self._conversation.is_busy or self._partitions.callbacks or self._timers.poll_expired:
+        if self._in_flight.is_busy or self._partitions.callbacks or self._timers.poll_expired:
             return False
         return self.state is MemberState.UNJOINED or self._rejoin
 
     def _leave_for_lack_of_polls(self) -> None:
         """Leave, because ``poll`` was not called in time; others get the partitions (KIP-62)."""
         is_static = self.settings.group_instance_id is not None
-        if self.member_id and not is_static and self._conversation.coordinator_known:
+        if self.member_id and not is_static and self._in_flight.coordinator_known:
             reason = "the time between two calls of poll exceeded max.poll.interval.ms"
-            self._conversation.leave(self._view, reason)
+            self._in_flight.leave(self._view, reason)
         self._reset_member()
 
     # the way into the group, and out
 
     def _proceed(self, now: float) -> None:
         """Take the next step, if one can be taken."""
-        conversation, failed = self._conversation, self.state is MemberState.FAILED
-        if self._partitions.callbacks or conversation.pending or failed:
+        in_flight, failed = self._in_flight, self.state is MemberState.FAILED
+        if self._partitions.callbacks or in_flight.pending or failed:
             return
         if self._topics is None:
             self._proceed_to_leave()
@@ -317,13 +317,13 @@ class Membership:
             return
         if self._give_up_partitions():
             return
-        if not conversation.coordinator_known:
+        if not in_flight.coordinator_known:
             self._find(now)
         elif now >= self._timers.retry_at:
             self.state = MemberState.JOINING
             self._joined_topics = self._topics
             partitions = self._partitions
-            conversation.join(self._view, self._topics, self.owned, partitions.previous)
+            in_flight.join(self._view, self._topics, self.owned, partitions.previous)
 
     def _give_up_partitions(self) -> bool:
         """Run the callbacks that must come before a join.  Returns whether there are any."""
@@ -331,37 +331,37 @@ class Membership:
             is_member=self.generation != NO_GENERATION,
             kept=self._topics if self._cooperative else None,
         )
-        self._conversation.actions += callbacks
+        self._in_flight.actions += callbacks
         return bool(callbacks)
 
     def _proceed_to_leave(self) -> None:
         if self.state is MemberState.LEAVING or not self._rejoin or self._give_up_partitions():
             return
         is_static = self.settings.group_instance_id is not None
-        if not self.member_id or is_static or not self._conversation.coordinator_known:
+        if not self.member_id or is_static or not self._in_flight.coordinator_known:
             self._leave_done()
             return
         self.state = MemberState.LEAVING
         reason = "the consumer unsubscribed or is closed"
-        self._conversation.leave(self._view, reason)
+        self._in_flight.leave(self._view, reason)
 
     def _leave_done(self) -> None:
         self._reset_member()
         self._rejoin = self._topics is not None
         if self._topics is None:
-            self._conversation.actions.append(Left())
+            self._in_flight.actions.append(Left())
 
     def _find(self, now: float) -> None:
         if now >= self._timers.retry_at:
-            self._conversation.find_coordinator()
+            self._in_flight.find_coordinator()
 
     def _join_again(self, now: float) -> None:
-        self._conversation.pending = 0
+        self._in_flight.pending = 0
         self.state = MemberState.UNJOINED
         self._timers.retry_at = now
 
     def _lose_coordinator(self, now: float) -> None:
-        self._conversation.lose_coordinator()
+        self._in_flight.lose_coordinator()
         self._timers.back_off(now)
         if self.state is MemberState.STABLE:
             self._timers.heartbeat_at = min(self._timers.heartbeat_at, self._timers.retry_at)
@@ -370,7 +370,7 @@ class Membership:
         if isinstance(error, KafkaError) and error.retriable:
             self._timers.back_off(now)
             if error.code in COORDINATOR_MOVED:
-                self._conversation.coordinator_known = False
+                self._in_flight.coordinator_known = False
         else:
             self._fail(error)
 
@@ -378,7 +378,7 @@ class Membership:
         """Fail, because the group refuses this member for good; its partitions are lost."""
         self._reset_member()
         self.state = MemberState.FAILED
-        actions = self._conversation.actions
+        actions = self._in_flight.actions
         actions += self._partitions.give_up(CallbackKind.LOST, self.owned)
         actions.append(Fail(error=error))
 
@@ -388,7 +388,7 @@ class Membership:
         self.member_id = self.member_id if keep_id else _NOBODY
         self.is_leader = False
         self._topics_of_group.forget()
-        self._conversation.forget_requests()
+        self._in_flight.forget_requests()
         self.state = MemberState.UNJOINED
         self._rejoin = True
 

@@ -25,7 +25,7 @@ from sparklog.client.groups.member_requests import (
 from sparklog.types import TopicPartition
 
 
-class MemberConversation:
+class InFlightRequests:
     """The requests of one member; each becomes an action in ``actions``."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class MemberConversation:
     def sync(self, member: MemberView, protocol: str, assignment: Assignment) -> None:
         self.pending = self._send(sync_request(member, protocol, assignment))
 
-    def beat(self, member: MemberView) -> None:
+    def send_heartbeat(self, member: MemberView) -> None:
         """Send a heartbeat, unless one is in flight."""
         if not self.heartbeat:
             self.heartbeat = self._send(heartbeat_request(member))
