@@ -107,8 +107,10 @@ class Truncations:
             raise
         truncated = await self._log_workers.run(tp, partition.truncate(self._now_ms()))
         self._carry_out(truncated.effects)
-        said = logger.warning if truncated.committed else logger.info
-        said("%s was truncated from %d to %d", tp, truncated.end_before, truncated.end_after)
+        level = logging.WARNING if truncated.committed else logging.INFO
+        logger.log(
+            level, "%s was truncated from %d to %d", tp, truncated.end_before, truncated.end_after
+        )
         return truncated
 
     def _write_checkpoints(self) -> Awaitable[None]:
