@@ -30,8 +30,7 @@ from sparklog.executors.handlers.forward import Forward
 from sparklog.executors.handlers.forward import handlers as forward_handlers
 from sparklog.executors.handlers.group_apis import handlers as group_handlers
 from sparklog.executors.handlers.group_requests import GroupRequests
-from sparklog.executors.handlers.txn_offset_commit import VerifyTransaction
-from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager import ReplicaManager, VerifyTransaction
 from sparklog.service import (
     describe_cluster,
     describe_configs,
@@ -69,14 +68,14 @@ def broker_handlers(
     status: Callable[[], Mapping[str, Any]],
     group_runtime: CoordinatorRuntime,
     create_internal_topic: find_coordinator.CreateInternalTopic,
-    verify_transaction: VerifyTransaction | None = None,
+    verify_transaction: VerifyTransaction,
 ) -> list[ApiHandler]:
     """All handlers of a broker.
 
     ``settings`` are those that the broker was started with; ``status`` makes the answer to
     NodeStatus; ``ask_to_stop`` takes the reason of the stop; ``create_internal_topic`` asks the
     controller for the topic of the group coordinators; ``verify_transaction`` asks the transaction
-    coordinator, and without it no offsets are committed in transactions.
+    coordinator.
     """
     create_topic = _topic_creator(forward) if auto_create else None
     return [

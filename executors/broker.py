@@ -166,6 +166,7 @@ class Broker:
             monotonic_ms=self.runtime.monotonic_ms,
             random_bytes=self.runtime.random_bytes,
             beat_now=lifecycle.beat_now,
+            verify_transaction=lifecycle.verify_transaction,
             open_files_max=open_files_max(self.config, descriptors_max()),
         )
         self._reports = LogEndReports(self._replica_manager, lifecycle.report_log_ends)
@@ -306,6 +307,7 @@ class Broker:
             status=self.status,
             group_runtime=self.group_runtime,
             create_internal_topic=lifecycle.create_internal_topic,
+            verify_transaction=lifecycle.verify_transaction,
         )
 
     # while serving

@@ -22,6 +22,7 @@ from sparklog.executors.controller_link.connection import (
     ControllerConnection,
     retry_pauses,
 )
+from sparklog.executors.controller_link.transaction_verifier import TransactionVerifier
 from sparklog.executors.log_dirs import BrokerStartError
 from sparklog.metadata import ClusterImage, ControllerChanged, Record, decode_records
 from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
@@ -123,10 +124,13 @@ class BrokerLifecycle:
         self._link = link(client_id=name)
         self._forward_link = link(client_id=f"{name}-forward")
         self._isr_link = link(client_id=f"{name}-isr")
+        #: Asks the transaction coordinator.
+        self.verify_transaction = TransactionVerifier(link(client_id=f"{name}-transactions"))
 
     def close(self) -> None:
         for link in (self._watch_link, self._link, self._forward_link, self._isr_link):
             link.close()
+        self.verify_transaction.close()
 
     @property
     def is_registered(self) -> bool:

@@ -17,6 +17,7 @@ from sparklog.executors.handlers import (
     txn_offset_commit,
 )
 from sparklog.executors.handlers.group_requests import GroupRequests
+from sparklog.executors.replica_manager import VerifyTransaction
 from sparklog.service.handler import ApiHandler
 
 _APIS = (
@@ -33,9 +34,7 @@ _APIS = (
 )
 
 
-def handlers(
-    groups: GroupRequests, verify: txn_offset_commit.VerifyTransaction | None = None
-) -> list[ApiHandler]:
-    """Commits in transactions are served only where ``verify`` can confirm the transactions."""
+def handlers(groups: GroupRequests, verify: VerifyTransaction) -> list[ApiHandler]:
+    """``verify`` confirms the transactions of commits."""
     apis = [api.handler(groups) for api in _APIS]
-    return apis if verify is None else [*apis, txn_offset_commit.handler(groups, verify)]
+    return [*apis, txn_offset_commit.handler(groups, verify)]

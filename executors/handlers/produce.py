@@ -7,26 +7,36 @@ the client looks for the right leader.  acks=1 waits for a flush where the topic
 one, acks=all for the high watermark.  Where a topic asks for it (``sparklog.validate.batches``),
 the records are decoded in a worker thread before the append (``record_validation``).
 
-Deviations: transactional producers are refused (INVALID_TXN_STATE).  The field record_errors is
-always empty, because single records are not checked.  A partition that a request names twice is
-refused and answered once (INVALID_REQUEST), and neither batch is appended; Kafka appends the last
-one.
+The first batch of a transaction waits, in order and with a copy of its bytes, until the transaction
+coordinator has confirmed that the partition belongs to the transaction; from v12 on the partition
+is added to it (KIP-890, ``transaction_verifications``).
+
+Deviations: the field record_errors is always empty, because single records are not checked.  Only
+the first batch of a transaction in a partition needs the transactional id of the request.  A
+partition that a request names twice is refused and answered once (INVALID_REQUEST), and neither
+batch is appended; Kafka appends the last one.
 
 The batches of a request for many partitions are appended in slices; the requests of the connection
 behind it wait, so that the order of each partition's batches stays that of the requests.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers import produce_response
-from sparklog.executors.handlers.produce_response import Outcome
+from sparklog.executors.handlers.produce_response import (
+    Outcome,
+    PendingOutcome,
+    answer_pending,
+    pending_outcome,
+)
+from sparklog.executors.handlers.produce_transactions import transaction_of
 from sparklog.executors.handlers.repeated_produce import RepeatedProduce
-from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, Appended, Partition
+from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, UnverifiedTransactionError
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
@@ -34,9 +44,7 @@ from sparklog.slices import SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
-    PartitionProduceResponse,
     ProduceRequest,
-    ProduceResponse,
     TopicProduceData,
 )
 from sparklog.wire.protocol.produce import (
@@ -54,7 +62,6 @@ PARTITIONS_AT_ONCE: Final = 64
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 
 _ATTRIBUTES_LOW_BYTE = 22
-_UNKNOWN = PartitionProduceResponse()
 _VALID_ACKS = (ACKS_NONE, 1, ACKS_ALL)
 #: Units of one append, beside its bytes.
 _APPEND_UNITS: Final = 40
@@ -68,16 +75,16 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         several = len(topics) != 1 or len(topics[0].partition_data) != 1
         if several and _is_long(context.version, topics):
             return _append_many(replica_manager, context, _owned(request), refusal)
-        validated: list[_Validated] = []
+        pending: list[PendingOutcome] = []
         outcomes = [
-            [_append(replica_manager, context, request, topic, part, refusal, validated)
+            [_append(replica_manager, context, request, topic, part, refusal, pending)
              for part in topic.partition_data]
             for topic in topics
         ]  # fmt: skip
-        if validated:
+        if pending:
             kept = produce_response.without_few_records(request)
             answer = partial(produce_response.answer, replica_manager, context, kept, outcomes)
-            return _answer_validated(replica_manager, validated, answer)
+            return answer_pending(replica_manager, context.version, pending, answer)
         return produce_response.answer(replica_manager, context, request, outcomes)
 
     return ApiHandler(
@@ -111,7 +118,7 @@ def _append_many(
 ) -> Slices[Any]:
     """Append in slices.  A partition that is named twice is refused, and answered once."""
     version = context.version
-    validated: list[_Validated] = []
+    pending: list[PendingOutcome] = []
     twice = yield from _repeated_partitions(version, request.topic_data)
     refused_twice = KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
     answered: set[tuple[object, int]] = set()
@@ -127,16 +134,14 @@ def _append_many(
             spent += 2
             if key not in twice:
                 of_topic.append(
-                    _append(replica_manager, context, request, topic, part, refusal, validated)
+                    _append(replica_manager, context, request, topic, part, refusal, pending)
                 )
                 parts.append(PartitionProduceData(index=part.index))
                 spent += _APPEND_UNITS + (len(part.records or b"") >> _BYTES_PER_UNIT_SHIFT)
             elif key not in answered:
                 answered.add(key)
                 of_topic.append(
-                    _append(
-                        replica_manager, context, request, topic, part, refused_twice, validated
-                    )
+                    _append(replica_manager, context, request, topic, part, refused_twice, pending)
                 )
                 parts.append(PartitionProduceData(index=part.index))
             if spent >= SLICE_UNITS:
@@ -151,8 +156,8 @@ def _append_many(
     yield spent
     asked = replace(request, topic_data=tuple(topics))
     answer = partial(produce_response.answer_many, replica_manager, context, asked, outcomes)
-    if validated:
-        return _answer_validated(replica_manager, validated, partial(_in_turns, answer))
+    if pending:
+        return answer_pending(replica_manager, version, pending, partial(_in_turns, answer))
     return (yield from answer())
 
 
@@ -204,12 +209,6 @@ def _refusal(request: ProduceRequest) -> KafkaError | None:
         return KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be 0, 1 or -1 (all), not {request.acks}"
         )
-    if request.transactional_id is not None:
-        return KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            "transactions are not available, because there is no transaction coordinator yet; "
-            "remove transactional.id from the producer's settings",
-        )
     return None
 
 
@@ -220,7 +219,7 @@ def _append(
     topic: TopicProduceData,
     part: PartitionProduceData,
     refusal: KafkaError | None,
-    validated: "list[_Validated]",
+    pending: list[PendingOutcome],
 ) -> Outcome:
     name, version = topic.name, context.version
     try:
@@ -232,40 +231,27 @@ def _append(
             check_not_internal(name, "write to it")
         partition = replica_manager.find(name, part.index)
         _check_compression(version, part)
+        transaction = transaction_of(version, request)
         if replica_manager.validations.wants(partition):
-            outcome = Outcome(partition.topic_partition, _UNKNOWN)
-            appended = replica_manager.validations.submit(partition, part.records, request.acks)
-            validated.append(_Validated(outcome, partition, appended))
-            return outcome
+            appended = replica_manager.validations.submit(
+                partition, part.records, request.acks, transaction
+            )
+            pending.append(pending_outcome(partition, appended))
+            return pending[-1].outcome
     except KafkaError as error:
         return produce_response.refused(replica_manager, TopicPartition(name, part.index), error)
     (result,) = replica_manager.append_records(
         partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
     )
+    if isinstance(result, UnverifiedTransactionError):
+        found = replica_manager.verifications.resolve(
+            partition, part.records, request.acks, transaction, result
+        )
+        if isinstance(found, asyncio.Future):
+            pending.append(pending_outcome(partition, found))
+            return pending[-1].outcome
+        result = found
     return produce_response.outcome_of(replica_manager, partition, result)
-
-
-class _Validated(NamedTuple):
-    """An outcome that is known once the records of its batch are decoded."""
-
-    outcome: Outcome
-    partition: Partition
-    appended: Awaitable[Appended | KafkaError]
-
-
-async def _answer_validated(
-    replica_manager: ReplicaManager,
-    validated: Sequence[_Validated],
-    answer: Callable[[], Any],
-) -> ProduceResponse | Slices[ProduceResponse] | None:
-    """Call ``answer`` once the batches are validated and appended, which keeps their order."""
-    for outcome, partition, appended in validated:
-        outcome.take(produce_response.outcome_of(replica_manager, partition, await appended))
-    handled = answer()
-    found: ProduceResponse | None = (
-        await handled if isinstance(handled, asyncio.Future) else handled
-    )
-    return found
 
 
 def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":

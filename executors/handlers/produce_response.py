@@ -6,13 +6,14 @@ know how batches are appended or frames arrive.
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
+from sparklog.executors.handlers.produce_transactions import known_to_producer
 from sparklog.executors.partition import ACKS_NONE, Appended, Partition, RequiredOffset
 from sparklog.executors.replica_manager import DelayedProduce, ReplicaManager
 from sparklog.service.handler import RequestContext
@@ -37,6 +38,7 @@ _FOUND_IN_THE_LOG = (
 )
 
 
+_UNKNOWN: Final = PartitionProduceResponse()
 #: A request with more partitions is answered in slices.
 _MANY: Final = 200
 #: Units of answering one partition.
@@ -62,6 +64,40 @@ class Outcome:
             other.required_offset,
             other.refusal,
         )
+
+
+class PendingOutcome(NamedTuple):
+    """An outcome that is known later: records are decoded, or a transaction is verified."""
+
+    outcome: Outcome
+    partition: Partition
+    appended: "asyncio.Future[Appended | KafkaError]"
+
+
+async def answer_pending(
+    replica_manager: ReplicaManager,
+    version: int,
+    pending: Sequence[PendingOutcome],
+    answer: Callable[[], Any],
+) -> ProduceResponse | Slices[ProduceResponse] | None:
+    """Call ``answer`` once the pending outcomes are known."""
+    for outcome, partition, appended in pending:
+        result = await appended
+        if isinstance(result, KafkaError):
+            result = known_to_producer(version, result)
+        outcome.take(outcome_of(replica_manager, partition, result))
+    handled = answer()
+    found: ProduceResponse | None = (
+        await handled if isinstance(handled, asyncio.Future) else handled
+    )
+    return found
+
+
+def pending_outcome(
+    partition: Partition, appended: "asyncio.Future[Appended | KafkaError]"
+) -> PendingOutcome:
+    """The outcome of a batch of which nothing is known yet."""
+    return PendingOutcome(Outcome(partition.topic_partition, _UNKNOWN), partition, appended)
 
 
 def refused(replica_manager: ReplicaManager, tp: TopicPartition, error: KafkaError) -> Outcome:

@@ -5,16 +5,31 @@ requests that arrive together: nothing is decoded or looked up again, and each p
 to once.  Must not know how an append is decided, or what a response waits for.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias
 from uuid import UUID
 
 from sparklog.errors import KafkaError
 from sparklog.executors.handlers import produce_response
 from sparklog.executors.handlers.connection_owner import owner_of
-from sparklog.executors.partition import ACKS_ALL, Appended, Partition, SentBatch
+from sparklog.executors.handlers.produce_response import (
+    Outcome,
+    PendingOutcome,
+    answer_pending,
+    pending_outcome,
+)
+from sparklog.executors.handlers.produce_transactions import transaction_of
+from sparklog.executors.partition import (
+    ACKS_ALL,
+    Appended,
+    Partition,
+    SentBatch,
+    UnverifiedTransactionError,
+)
 from sparklog.executors.replica_manager import DelayedPartitionRequests, ReplicaManager
 from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import EncodeResult, RequestContext
@@ -42,6 +57,9 @@ ALL_TEMPLATES_MAX = 20_000
 BEFORE_BYTES_MAX = 1024
 
 _STATE_KEY = "produce"
+
+#: The result of a batch; a future while the transaction coordinator is asked about it.
+_Result: TypeAlias = "Appended | KafkaError | asyncio.Future[Appended | KafkaError]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +144,7 @@ class RepeatedProduce:
         # In older versions the compression of each batch has to be checked.
         if version < ZSTD_FROM or request.acks not in (1, ACKS_ALL):
             return
-        if request.transactional_id is not None or len(request.topic_data) != 1:
+        if len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
         if len(topic.partition_data) > PARTITIONS_MAX:
@@ -193,13 +211,13 @@ class _MultiPartitionRequest:
 
     def __init__(self, writes: Sequence[_PartitionWrite]) -> None:
         self.writes = writes
-        self._results: dict[int, deque[Appended | KafkaError]] = {}
+        self._results: dict[int, deque[_Result]] = {}
 
-    def add_result(self, write: _PartitionWrite, result: Appended | KafkaError) -> None:
+    def add_result(self, write: _PartitionWrite, result: "_Result") -> None:
         """Add the outcome of the next batch of that partition."""
         self._results.setdefault(write.index, deque()).append(result)
 
-    def take_results(self) -> list[Appended | KafkaError]:
+    def take_results(self) -> "list[_Result]":
         """The outcomes of all batches, in the order of the request."""
         return [self._results[write.index].popleft() for write in self.writes]
 
@@ -290,8 +308,11 @@ class _RepeatedRequests:
             if not write.batches:  # its request was not added in the end
                 continue
             results = self._replica_manager.append_records(partition, write.batches, now_ms=now_ms)
-            for position, result in zip(write.positions, results, strict=True):
+            for number, position in enumerate(write.positions):
+                result: _Result = results[number]
                 template, correlation_id, multi = self._requests[position]
+                if isinstance(result, UnverifiedTransactionError):
+                    result = self._verify(template, write, number, result)
                 if multi is not None:
                     multi.add_result(write, result)
                 elif isinstance(result, Appended) and result.size and result.refusal is None:
@@ -366,19 +387,44 @@ class _RepeatedRequests:
         template: _Template,
         correlation_id: int,
         writes: Sequence[_PartitionWrite],
-        results: Sequence[Appended | KafkaError],
+        results: "Sequence[_Result]",
         answer: EncodeResult,
     ) -> HandlerResult:
-        """The response to a request of which a batch is a duplicate, is refused, or waits."""
+        """The response to a request of which a batch is a duplicate, is refused, waits, or has to
+        be verified."""
         replica_manager = self._replica_manager
-        outcomes = [
-            produce_response.outcome_of(replica_manager, write.partition, result)
-            for write, result in zip(writes, results, strict=True)
-        ]
+        outcomes: list[Outcome] = []
+        pending: list[PendingOutcome] = []
+        for write, result in zip(writes, results, strict=True):
+            if isinstance(result, asyncio.Future):
+                pending.append(pending_outcome(write.partition, result))
+                outcomes.append(pending[-1].outcome)
+            else:
+                outcome = produce_response.outcome_of(replica_manager, write.partition, result)
+                outcomes.append(outcome)
         context = _context_of(self._context, correlation_id)
         request = template.request_for([outcome.topic_partition.partition for outcome in outcomes])
-        handled = produce_response.answer(replica_manager, context, request, [outcomes])
+        respond = partial(produce_response.answer, replica_manager, context, request, [outcomes])
+        handled = (
+            answer_pending(replica_manager, context.version, pending, respond)
+            if pending
+            else respond()
+        )
         return answer(context.header, request, handled)
+
+    def _verify(
+        self,
+        template: _Template,
+        write: _PartitionWrite,
+        number: int,
+        result: UnverifiedTransactionError,
+    ) -> "_Result":
+        """The outcome of a batch whose transaction the partition does not know yet."""
+        records, acks = write.batches[number]
+        transaction = transaction_of(template.version, template.request)
+        return self._replica_manager.verifications.resolve(
+            write.partition, records, acks, transaction, result
+        )
 
 
 def _refuse(

@@ -15,9 +15,9 @@ that time do not know it.  A commit of many partitions is decided in parts, as i
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.coordinator import ResponseFuture, TransactionalProducer
@@ -29,10 +29,11 @@ from sparklog.executors.handlers.offset_commit import (
     respond,
 )
 from sparklog.executors.handlers.request_parts import parts_of
+from sparklog.executors.replica_manager import VerifyTransaction
 from sparklog.service.group_error_responses import refuse_txn_offset_commit
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import Slices, in_groups
-from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, TopicPartition
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE
 from sparklog.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -64,21 +65,6 @@ _REPEATED: Final = (
 )
 _NONE: Final = int(ErrorCode.NONE)
 _PARTITION_UNITS: Final = 2
-
-
-class VerifyTransaction(Protocol):
-    """Asks the transaction coordinator whether partitions belong to a producer's transaction."""
-
-    async def __call__(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Collection[TopicPartition],
-        *,
-        add: bool,
-    ) -> None:
-        """Return if they do; ``add`` makes them part of it.  Raises KafkaError otherwise."""
 
 
 def handler(groups: GroupRequests, verify: VerifyTransaction) -> ApiHandler:

@@ -32,6 +32,7 @@ from sparklog.executors.partition.results import (
     RequiredOffset,
     SentBatch,
     Truncated,
+    UnverifiedTransactionError,
 )
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "SubmitAlterPartition",
     "TransactionEnd",
     "Truncated",
+    "UnverifiedTransactionError",
     "WriteStatistics",
     "read_client_batch",
     "sound_until",

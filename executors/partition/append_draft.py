@@ -50,11 +50,11 @@ class AppendDraft:
         "_ahead",
         "_config",
         "_earliest",
-        "_in_transaction",
         "_latest",
         "_leader_epoch",
         "_now_ms",
         "_producers",
+        "_verified",
         "accepted",
         "append_time",
         "buffers",
@@ -73,14 +73,14 @@ class AppendDraft:
         end_offset: int,
         leader_epoch: int,
         now_ms: int,
-        in_transaction: bool = False,
+        verified: bool = False,
     ) -> None:
-        """``in_transaction``: batches may be transactional; see ``Partition.append_as_leader``."""
+        """``verified``: see ``Partition.append_as_leader``."""
         self._producers = producers
         self._config = config
         self._leader_epoch = leader_epoch
         self._now_ms = now_ms
-        self._in_transaction = in_transaction
+        self._verified = verified
         #: A timestamp between these bounds is valid without a further check.
         self._earliest = now_ms - config.message_timestamp_before_max_ms
         self._latest = now_ms + config.message_timestamp_after_max_ms
@@ -161,7 +161,7 @@ class AppendDraft:
     def take(self, records: Buffer | None, acks: int) -> None:
         """Validate one more batch, and stamp it if it is accepted."""
         try:
-            header = read_client_batch(records, self._config, self._in_transaction)
+            header = read_client_batch(records, self._config)
             if not self._earliest <= header.base_timestamp <= header.max_timestamp <= self._latest:
                 check_timestamps(header, self._config, self._now_ms)
         except KafkaError as refusal:
@@ -188,6 +188,7 @@ class AppendDraft:
                 timestamp=header.max_timestamp if append_time == NO_TIMESTAMP else append_time,
                 origin=origin,
                 now_ms=self._now_ms,
+                verified=self._verified,
                 ahead=self._ahead,
             )
         except KafkaError as refusal:

@@ -20,6 +20,7 @@ from sparklog.wire.records.batch import (
     LOG_OVERHEAD,
     MAGIC_V2,
     TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     check_batch,
@@ -33,14 +34,11 @@ from sparklog.wire.records.control import encode_marker
 from sparklog.wire.records.record_slices import MIN_RECORD_BYTES, check_plausible_count
 
 
-def read_client_batch(
-    records: Buffer | None, config: TopicConfig, in_transaction: bool = False
-) -> BatchHeader:
+def read_client_batch(records: Buffer | None, config: TopicConfig) -> BatchHeader:
     """Check the single batch of a produce request for a partition, and return its header.
 
-    ``in_transaction``: the batch may be transactional, because its transaction is verified.
     Raises KafkaError with the code that Kafka answers: INVALID_RECORD, CORRUPT_MESSAGE,
-    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_TXN_STATE.
+    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP.
     """
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a produce request needs one batch, found none")
@@ -53,7 +51,7 @@ def read_client_batch(
     if not _is_ordinary(header) or crc32c(memoryview(records)[CRC_START:]) != header.crc:
         check_batch(records, 0, header)
         check_client_batch(header)
-        _check_client_rules(header, in_transaction)
+        _check_client_rules(header)
     if header.record_count * MIN_RECORD_BYTES > size - BATCH_OVERHEAD:
         _check_count(header)
     return header
@@ -159,11 +157,12 @@ def _is_ordinary(header: BatchHeader) -> bool:
     """Whether the batch keeps all rules for clients, as nearly all batches do."""
     return (
         header.base_offset == 0
-        and 0 <= header.attributes <= Compression.ZSTD
+        and 0 <= (header.attributes & ~TRANSACTIONAL_BIT) <= Compression.ZSTD
         and 0 < header.record_count == header.last_offset_delta + 1
         and (
-            header.producer_id <= NO_PRODUCER_ID
-            or (header.producer_epoch >= 0 and header.base_sequence >= 0)
+            (header.producer_epoch >= 0 and header.base_sequence >= 0)
+            if header.producer_id > NO_PRODUCER_ID
+            else not header.is_transactional
         )
     )
 
@@ -189,17 +188,11 @@ def _too_large(size: int, config: TopicConfig) -> KafkaError:
     )
 
 
-def _check_client_rules(header: BatchHeader, in_transaction: bool) -> None:
+def _check_client_rules(header: BatchHeader) -> None:
     if header.base_offset != 0:
         raise KafkaError(
             ErrorCode.INVALID_RECORD,
             f"the base offset of a batch from a producer is 0, not {header.base_offset}",
-        )
-    if header.is_transactional and not in_transaction:
-        raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE,
-            "transactions are not available, because there is no transaction coordinator yet: the "
-            "batch belongs to no ongoing transaction",
         )
     if header.is_transactional and not header.has_producer:
         raise KafkaError(ErrorCode.INVALID_RECORD, "a transactional batch needs a producer id")

@@ -66,7 +66,7 @@ class LeaderRole:
     # append
 
     def append_all(
-        self, sent: Sequence[SentBatch], *, now_ms: int, in_transaction: bool
+        self, sent: Sequence[SentBatch], *, now_ms: int, verified: bool
     ) -> list[Appended | KafkaError]:
         """See ``Partition.append_all_as_leader``."""
         try:
@@ -74,11 +74,11 @@ class LeaderRole:
         except KafkaError as refusal:
             return [refusal] * len(sent)
         outcomes: list[Appended | KafkaError] = []
-        draft = self._draft(now_ms, in_transaction)
+        draft = self._draft(now_ms, verified)
         for records, acks in sent:
             if records is not None and not draft.has_room(len(records)):
                 outcomes += self._write(draft, now_ms)
-                draft = self._draft(now_ms, in_transaction)
+                draft = self._draft(now_ms, verified)
             if acks == ACKS_ALL and self._isr.under_min_isr:
                 draft.refuse(self._not_enough_replicas())
             else:
@@ -215,7 +215,7 @@ class LeaderRole:
             f"min.insync.replicas asks for {self._isr.effective_min_isr}",
         )
 
-    def _draft(self, now_ms: int, in_transaction: bool) -> AppendDraft:
+    def _draft(self, now_ms: int, verified: bool) -> AppendDraft:
         replica = self._replica
         return AppendDraft(
             replica.producers,
@@ -223,7 +223,7 @@ class LeaderRole:
             end_offset=replica.log.log_end_offset,
             leader_epoch=replica.leader_epoch,
             now_ms=now_ms,
-            in_transaction=in_transaction,
+            verified=verified,
         )
 
     def _draft_for_coordinator(self, now_ms: int) -> AppendDraft:
@@ -231,7 +231,7 @@ class LeaderRole:
         self._replica.require_leader()
         if self._isr.under_min_isr:
             raise self._not_enough_replicas()
-        return self._draft(now_ms, in_transaction=True)
+        return self._draft(now_ms, verified=True)
 
     def _write_alone(self, draft: AppendDraft, now_ms: int) -> Appended:
         (outcome,) = self._write(draft, now_ms)

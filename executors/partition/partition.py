@@ -127,7 +127,7 @@ class Partition(Replica):
     # append
 
     def append_as_leader(
-        self, records: Buffer | None, *, acks: int, now_ms: int, in_transaction: bool = False
+        self, records: Buffer | None, *, acks: int, now_ms: int, verified: bool = False
     ) -> Appended:
         """Append one record batch of a client.
 
@@ -135,29 +135,27 @@ class Partition(Replica):
             records: the batch.
             acks: 0, 1 or -1.
             now_ms: the wall clock.
-            in_transaction: the transaction coordinator has confirmed that this partition belongs to
-                the producer's open transaction (KIP-890).  A transactional batch is refused
-                otherwise.
+            verified: the transaction coordinator has confirmed that this partition belongs to the
+                producer's transaction (KIP-890).  Otherwise a transactional batch is refused with
+                UnverifiedTransactionError, unless its transaction is open here.
 
         Raises KafkaError, and then nothing has changed.
         """
-        (outcome,) = self.append_all_as_leader(
-            [(records, acks)], now_ms=now_ms, in_transaction=in_transaction
-        )
+        (outcome,) = self.append_all_as_leader([(records, acks)], now_ms=now_ms, verified=verified)
         if isinstance(outcome, KafkaError):
             raise outcome
         return outcome
 
     def append_all_as_leader(
-        self, sent: Sequence[SentBatch], *, now_ms: int, in_transaction: bool = False
+        self, sent: Sequence[SentBatch], *, now_ms: int, verified: bool = False
     ) -> list[Appended | KafkaError]:
         """Append batches of clients in their order, with one write per segment.
 
         Each batch gets the outcome it would get alone, except that a failed write fails all of
         them.  A KafkaError says that nothing has changed for that batch.  The outcome of the last
-        written batch carries the effects.
+        written batch carries the effects.  ``verified``: see ``append_as_leader``.
         """
-        return self._leader.append_all(sent, now_ms=now_ms, in_transaction=in_transaction)
+        return self._leader.append_all(sent, now_ms=now_ms, verified=verified)
 
     def append_as_coordinator(self, records: Buffer, *, now_ms: int) -> Appended:
         """Append a batch of a transaction that a coordinator of this broker has written.

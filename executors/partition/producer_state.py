@@ -31,6 +31,7 @@ from sparklog.executors.partition.producer_entry import (
     from_snapshot_entries,
     to_snapshot_entries,
 )
+from sparklog.executors.partition.results import UnverifiedTransactionError
 from sparklog.types import (
     COORDINATOR_PRODUCER_ID_BASE,
     NO_OFFSET,
@@ -116,15 +117,18 @@ class ProducerStateManager:
         timestamp: int,
         origin: AppendOrigin,
         now_ms: int,
+        verified: bool = False,
         ahead: Mapping[int, ProducerEntry] = _NONE_AHEAD,
     ) -> Accepted | Duplicate:
         """Check a data batch for an append at ``base_offset``, without a change.
 
         ``timestamp`` is the batch's largest timestamp as it will be stored.  ``ahead`` are entries
-        of earlier accepted batches that are not applied yet.  Raises
-        INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER for a gap or for
-        a repeat that is older than the batches remembered, INVALID_TXN_STATE for a batch outside of
-        the transaction that its producer has open.
+        of earlier accepted batches that are not applied yet.
+
+        Raises UnverifiedTransactionError for the first batch of a client's transaction, unless it
+        is ``verified``; INVALID_PRODUCER_EPOCH for a fenced producer, OUT_OF_ORDER_SEQUENCE_NUMBER
+        for a gap or for a repeat that is older than the batches remembered, INVALID_TXN_STATE for a
+        batch outside of the transaction that its producer has open.
         """
         producer_id = header.producer_id
         if producer_id < 0:
@@ -147,6 +151,10 @@ class ProducerStateManager:
             if entry.current_txn_first_offset != NO_OFFSET:
                 self._check_in_transaction(entry, header, base_offset)
         if origin is AppendOrigin.CLIENT:
+            if header.attributes & TRANSACTIONAL_BIT and not (
+                verified or entry.is_in_transaction(header.producer_epoch)
+            ):
+                raise UnverifiedTransactionError(producer_id, header.producer_epoch)
             self._check_sequence(entry, header, base_offset)
         return Accepted(entry=entry.with_batch(header, base_offset, timestamp, now_ms))
 

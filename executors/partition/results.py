@@ -6,7 +6,7 @@ Owns: the values.  Must not know how a result comes about.
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from sparklog.errors import KafkaError
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition.effects import Effect
 from sparklog.storage_backends.base import Region
@@ -49,6 +49,23 @@ class Appended(NamedTuple):
     refusal: KafkaError | None = None
     required_offset: RequiredOffset | None = None
     effects: tuple[Effect, ...] = ()
+
+
+class UnverifiedTransactionError(KafkaError):
+    """The batch is the first of a transaction that the coordinator has not confirmed here.
+
+    Nothing was changed.  The batch may be appended once the transaction coordinator has confirmed
+    that the partition belongs to the transaction of this producer.
+    """
+
+    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+        super().__init__(
+            ErrorCode.INVALID_TXN_STATE,
+            f"the batch of producer {producer_id}, epoch {producer_epoch}, belongs to no open "
+            "transaction of the partition",
+        )
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
 
 
 class EpochEnd(NamedTuple):

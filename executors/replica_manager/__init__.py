@@ -5,6 +5,7 @@ configuration, quotas, replica selection and the broker's metrics.  Must not kno
 other brokers' addresses or how a follower copies its leader's log.
 """
 
+from sparklog.executors.replica_manager.batch_queues import RequestTransaction
 from sparklog.executors.replica_manager.delayed_produce import (
     DelayedPartitionRequests,
     DelayedProduce,
@@ -23,6 +24,10 @@ from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager.transaction_verifications import (
+    VerifyTransaction,
+    no_coordinator,
+)
 
 __all__ = [
     "QUEUED_BYTES_MAX",
@@ -34,10 +39,13 @@ __all__ = [
     "LogEndReports",
     "LogReads",
     "ReplicaManager",
+    "RequestTransaction",
     "RoleListener",
+    "VerifyTransaction",
     "apply_retention",
     "close_idle_files",
     "expire_producers",
+    "no_coordinator",
     "purge_deleted",
     "synchronous",
 ]

@@ -21,6 +21,7 @@ class BrokerMetrics:
         self.duplicates = 0
         self.refused_appends = 0
         self.markers_written = 0
+        self.transaction_verifications = 0
         self.partitions_opened = 0
         self.partitions_closed = 0
         self.segments_recovered = 0

@@ -13,13 +13,20 @@ a change of the setting does not change the order.
 
 import asyncio
 import logging
-from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DecodeError, ErrorCode, KafkaError
-from sparklog.executors.partition import Appended, Partition, read_client_batch
+from sparklog.executors.partition import Partition, read_client_batch
+from sparklog.executors.replica_manager.batch_queues import (
+    BatchQueue,
+    BatchQueues,
+    Outcome,
+    QueuedBatch,
+    RequestTransaction,
+    gone,
+)
+from sparklog.executors.replica_manager.transaction_verifications import TransactionVerifications
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.wire.records.batch import Buffer
 
@@ -35,30 +42,21 @@ VALIDATIONS_AT_ONCE: Final = 2
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
-Outcome = Appended | KafkaError
-
-
-@dataclass(slots=True)
-class _Queued:
-    records: bytes
-    acks: int
-    outcome: "asyncio.Future[Outcome]"
-
-
-@dataclass(slots=True)
-class _Queue:
-    batches: deque[_Queued]
-    work: "asyncio.Task[None] | None" = None
 
 
 class RecordValidations:
     """The batches of one broker that wait until their records are decoded."""
 
-    def __init__(self, replica_manager: "ReplicaManager") -> None:
+    def __init__(
+        self, replica_manager: "ReplicaManager", verifications: TransactionVerifications
+    ) -> None:
         self._replica_manager = replica_manager
-        self._queues: dict[Partition, _Queue] = {}
-        self._bytes = 0
+        self._verifications = verifications
+        self._queues: BatchQueues[Partition] = BatchQueues(
+            self._validate_first, QUEUED_BYTES_MAX, _full
+        )
         self._gate = asyncio.Semaphore(VALIDATIONS_AT_ONCE)
+        self.refuse_waiting = self._queues.refuse_waiting
 
     def wants(self, partition: Partition) -> bool:
         """Whether the batches for this partition have to go through ``submit``."""
@@ -70,75 +68,59 @@ class RecordValidations:
         )
 
     def submit(
-        self, partition: Partition, records: Buffer | None, acks: int
+        self,
+        partition: Partition,
+        records: Buffer | None,
+        acks: int,
+        transaction: RequestTransaction | None = None,
     ) -> "asyncio.Future[Outcome]":
         """Append the batch once its records are decoded.  The future is the batch's outcome.
 
         The bytes are copied.  Effects are carried out and the append is counted.
         """
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        copied = b"" if records is None else bytes(records)
-        if self._bytes and self._bytes + len(copied) > QUEUED_BYTES_MAX:
-            outcome.set_result(
-                KafkaError(
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    f"{self._bytes} bytes of batches wait for their validation "
-                    "(sparklog.validate.batches, or keys of compacted topics); send them again",
-                )
-            )
-            return outcome
-        queue = self._queues.setdefault(partition, _Queue(deque()))
-        queue.batches.append(_Queued(copied, acks, outcome))
-        self._bytes += len(copied)
-        if queue.work is None:
-            queue.work = asyncio.get_running_loop().create_task(self._work_through(partition))
-        return outcome
+        return self._queues.add(partition, partition, records, acks, transaction)
 
-    async def refuse_waiting(self, partition: Partition) -> None:
-        """Refuse the batches that wait, because the partition is about to be closed."""
-        queue = self._queues.get(partition)
-        if queue is None or queue.work is None:
+    async def _validate_first(self, queue: BatchQueue[Partition]) -> None:
+        first = queue.first
+        assert first is not None
+        async with self._gate:
+            refusal = await run_blocking(_refusal, first.records, queue.partition.config)
+        queue.take()
+        if refusal is not None:
+            first.give(refusal)
             return
-        queue.work.cancel()
-        await asyncio.wait([queue.work])
-        self._end(partition, queue)  # a task that was cancelled before it began has not done so
+        outcome = self._append(queue.partition, first)
+        if isinstance(outcome, asyncio.Future):
+            outcome.add_done_callback(lambda verified: first.give(verified.result()))
+        else:
+            first.give(outcome)
 
-    async def _work_through(self, partition: Partition) -> None:
-        queue = self._queues[partition]
-        try:
-            while queue.batches:
-                first = queue.batches[0]
-                async with self._gate:
-                    refusal = await run_blocking(_refusal, first.records, partition.config)
-                queue.batches.popleft()
-                self._bytes -= len(first.records)
-                _give(first, self._append(partition, first) if refusal is None else refusal)
-        finally:
-            self._end(partition, queue)
-
-    def _end(self, partition: Partition, queue: _Queue) -> None:
-        """Refuse the batches that the queue still holds, and forget the queue."""
-        if self._queues.get(partition) is queue:
-            del self._queues[partition]
-        while queue.batches:
-            left = queue.batches.popleft()
-            self._bytes -= len(left.records)
-            _give(left, _gone(partition))
-
-    def _append(self, partition: Partition, queued: _Queued) -> Outcome:
+    def _append(
+        self, partition: Partition, batch: QueuedBatch
+    ) -> "Outcome | asyncio.Future[Outcome]":
         replica_manager, tp = self._replica_manager, partition.topic_partition
         try:
             if replica_manager.find(*tp) is not partition:
-                raise _gone(partition)
+                raise gone(partition)
             (outcome,) = replica_manager.append_records(
-                partition, ((queued.records, queued.acks),), now_ms=replica_manager.now_ms()
+                partition, ((batch.records, batch.acks),), now_ms=replica_manager.now_ms()
+            )
+            return self._verifications.resolve(
+                partition, batch.records, batch.acks, batch.transaction, outcome
             )
         except KafkaError as refusal:
             return refusal
         except Exception as error:
             logger.exception("a batch for %s was not appended", tp)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
-        return outcome
+
+
+def _full(waiting_bytes: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"{waiting_bytes} bytes of batches wait for their validation "
+        "(sparklog.validate.batches, or keys of compacted topics); send them again",
+    )
 
 
 def _refusal(records: bytes, config: TopicConfig) -> KafkaError | None:
@@ -168,16 +150,4 @@ def _keyless_refusal(records: bytes) -> KafkaError | None:
     return KafkaError(
         ErrorCode.INVALID_RECORD,
         f"record {keyless} of the batch has no key, which a compacted topic needs",
-    )
-
-
-def _give(queued: _Queued, outcome: Outcome) -> None:
-    if not queued.outcome.done():
-        queued.outcome.set_result(outcome)
-
-
-def _gone(partition: Partition) -> KafkaError:
-    return KafkaError(
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        f"{partition.topic_partition} moved before the records of a batch were validated",
     )

@@ -41,6 +41,11 @@ from sparklog.executors.replica_manager.replication_quota import ReplicationThro
 from sparklog.executors.replica_manager.role_changes import RoleChanges
 from sparklog.executors.replica_manager.segment_replacements import SegmentReplacements
 from sparklog.executors.replica_manager.storage_errors import StorageErrorLogger
+from sparklog.executors.replica_manager.transaction_verifications import (
+    TransactionVerifications,
+    VerifyTransaction,
+    no_coordinator,
+)
 from sparklog.executors.replica_manager.truncations import Truncations
 from sparklog.metadata import ClusterImage
 from sparklog.types import MAX_INT32, TopicPartition
@@ -64,9 +69,12 @@ class ReplicaManager:
         monotonic_ms: Callable[[], int],
         random_bytes: Callable[[int], bytes],
         beat_now: Callable[[], None] = lambda: None,
+        verify_transaction: VerifyTransaction = no_coordinator,
         open_files_max: int | None = None,
     ) -> None:
         """``beat_now`` sends the next heartbeat at once, which reports a failed log.
+
+        ``verify_transaction`` asks the transaction coordinator.
 
         ``open_files_max`` is the most log files that are open at once, by default as in the
         settings.
@@ -117,7 +125,12 @@ class ReplicaManager:
         #: Carry out the effects of a partition's decisions.  Nothing blocks.
         self.carry_out: Callable[[Iterable[Effect]], None] = effects.carry_out
         self._log_flusher = effects.log_flusher
-        self.validations = RecordValidations(self)
+        self.verifications = TransactionVerifications(
+            self,
+            verify_transaction,
+            lambda: self.broker_config.transaction_partition_verification_enable,
+        )
+        self.validations = RecordValidations(self, self.verifications)
         self.truncations = Truncations(
             checkpoints=self.checkpoints,
             log_flusher=self._log_flusher,
@@ -231,13 +244,18 @@ class ReplicaManager:
         return topic.name
 
     def append_records(
-        self, partition: Partition, batches: Sequence[SentBatch], *, now_ms: int
+        self,
+        partition: Partition,
+        batches: Sequence[SentBatch],
+        *,
+        now_ms: int,
+        verified: bool = False,
     ) -> list[Appended | KafkaError]:
         """Append the batches of clients in their order, count them and carry out the effects.
 
         Each batch gets its own outcome; a KafkaError says that nothing was changed for the batch.
         """
-        results = partition.append_all_as_leader(batches, now_ms=now_ms)
+        results = partition.append_all_as_leader(batches, now_ms=now_ms, verified=verified)
         self._appended(partition, results)
         return results
 
@@ -358,6 +376,7 @@ class ReplicaManager:
     async def _end_log_work(self, partition: Partition) -> None:
         """End all work on the partition's log: validations, truncation, flushes, other threads."""
         await self.validations.refuse_waiting(partition)
+        await self.verifications.refuse_waiting(partition)
         await self.truncations.wait_for_truncation(partition.topic_partition)
         await self.replacements.wait_for_replacement(partition.topic_partition)
         await self._log_flusher.end_flushes(partition)

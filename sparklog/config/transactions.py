@@ -47,6 +47,13 @@ TRANSACTION_SETTINGS: tuple[Setting, ...] = (
         doc="Longest transaction timeout that a producer may ask for.",
     ),
     Setting(
+        name="transaction.partition.verification.enable",
+        kind="BOOLEAN",
+        default=True,
+        doc="Whether a leader asks the transaction coordinator before it appends the first batch of "
+        "a transaction whose producer names the partitions itself (before transaction version 2).",
+    ),
+    Setting(
         name="transaction.abort.timed.out.transaction.cleanup.interval.ms",
         kind="INT",
         default=10_000,
@@ -122,6 +129,7 @@ class TransactionSettings:
     producer_id_expiration_check_interval_ms: int = 600_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_max_timeout_ms: int = 900_000
+    transaction_partition_verification_enable: bool = True
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50

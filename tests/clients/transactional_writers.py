@@ -60,7 +60,7 @@ class ConfluentWriter:
         self.producer.produce(
             topic, value, partition=partition, on_delivery=lambda error, _: errors.append(error)
         )
-        assert self.producer.flush(SECONDS_MAX) == 0
+        self._call(lambda: self.producer.flush(SECONDS_MAX))
         if errors != [None]:
             raise Fenced(errors)
 

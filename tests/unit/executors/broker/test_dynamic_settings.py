@@ -37,7 +37,8 @@ TOPIC_DEFAULTS = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "true",
 }
-#: What the tests below, test_moving_replicas, test_lost_partition_dirs and test_log_cleaner show.
+#: What the tests below, test_moving_replicas, test_lost_partition_dirs, test_log_cleaner and
+#: test_transactional_produce show.
 OTHERS = {
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
@@ -54,6 +55,7 @@ OTHERS = {
     "log.scrub.io.max.bytes.per.second",
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
+    "transaction.partition.verification.enable",
 }
 #: What no single broker may see differently.
 OF_ALL_BROKERS = {"min.insync.replicas", "unclean.leader.election.enable"}

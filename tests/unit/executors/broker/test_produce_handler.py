@@ -82,18 +82,6 @@ def test_refusals_name_their_code() -> None:
     run(test)
 
 
-def test_transactions_are_refused() -> None:
-    async def test(rig: Rig) -> None:
-        client, _ = await rig.with_topic()
-        refused = await client.ask(InitProducerIdRequest(transactional_id="x"), 5)
-        expected = (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1)
-        assert (refused.error_code, refused.producer_id) == expected
-        records = batch(b"a", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
-        assert (await client.produce("t", records)).error_code == ErrorCode.INVALID_TXN_STATE
-
-    run(test)
-
-
 def test_what_no_producer_should_ask_of_init_producer_id_is_refused() -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic()

@@ -58,7 +58,7 @@ class Writer:
         )
         self._done(
             self.partition.append_as_leader(
-                records, acks=1, now_ms=self.replica_manager.now_ms(), in_transaction=True
+                records, acks=1, now_ms=self.replica_manager.now_ms(), verified=True
             )
         )
 
@@ -232,7 +232,7 @@ def test_a_data_frame_reads_committed_records() -> None:
     run(test)
 
 
-def test_clients_get_no_transaction_past_the_edge() -> None:
+def test_only_batches_of_an_open_transaction_need_no_transactional_id() -> None:
     async def test(rig: Rig) -> None:
         client, writer = await opened(rig)
         writer.data(1, b"x")
@@ -241,7 +241,11 @@ def test_clients_get_no_transaction_past_the_edge() -> None:
         codes = [
             ErrorCode((await client.produce("t", data)).error_code) for data in (inside, control)
         ]
-        assert codes == [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_RECORD]
-        assert writer.partition.log.log_end_offset == 1
+        assert codes == [ErrorCode.NONE, ErrorCode.INVALID_RECORD]
+        assert writer.partition.log.log_end_offset == 2
+        foreign = batch(b"z", producer_id=2, producer_epoch=0, base_sequence=0, transactional=True)
+        refused = ErrorCode((await client.produce("t", foreign)).error_code)
+        assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert writer.partition.log.log_end_offset == 2
 
     run(test)

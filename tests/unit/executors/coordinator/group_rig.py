@@ -18,6 +18,7 @@ from sparklog.executors.coordinator import (
 )
 from sparklog.executors.handlers.group_apis import handlers
 from sparklog.executors.handlers.group_requests import GroupRequests
+from sparklog.executors.replica_manager import no_coordinator
 from sparklog.metadata.coordinators import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.service.dispatch import Dispatcher
@@ -115,7 +116,7 @@ class GroupRig:
 
     def apis(self, groups: GroupRequests) -> list[ApiHandler]:
         """The handlers of the server."""
-        return handlers(groups)
+        return handlers(groups, no_coordinator)
 
     async def start(self) -> None:
         groups = GroupRequests(self.runtime, lambda: self.replicas.replica_manager.image)

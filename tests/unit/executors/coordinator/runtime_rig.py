@@ -99,7 +99,7 @@ def append(rig: RuntimeRig, *keys: str, value: bytes | None = b"v", **options: o
     batch = encode_batch(records, **options)  # type: ignore[arg-type]
     partition = rig.replicas.partition(TOPIC)
     in_transaction = bool(options.get("transactional"))
-    partition.append_as_leader(batch, acks=ACKS_ALL, now_ms=now_ms, in_transaction=in_transaction)
+    partition.append_as_leader(batch, acks=ACKS_ALL, now_ms=now_ms, verified=in_transaction)
 
 
 def log_of(rig: RuntimeRig) -> bytes:

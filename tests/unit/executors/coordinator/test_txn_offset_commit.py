@@ -5,12 +5,9 @@ import asyncio
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.handlers.group_apis import handlers
-from sparklog.executors.handlers.group_requests import GroupRequests
 from sparklog.executors.partition import TransactionEnd
 from sparklog.metadata import TopicDeleted
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
-from sparklog.service.dispatch import Dispatcher
 from sparklog.storage_backends import blocking
 from sparklog.types import (
     COORDINATOR_PRODUCER_ID_BASE,
@@ -20,7 +17,6 @@ from sparklog.types import (
     TopicPartition,
 )
 from sparklog.wire.protocol.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
@@ -296,15 +292,5 @@ def test_a_commit_of_many_partitions_is_written_in_parts() -> None:
         assert len(rig.verified) == 1
         await end(rig)
         await until(lambda: rig.replicas.partition(CONSUMER_OFFSETS).last_stable_offset == 601)
-
-    run(test)
-
-
-def test_without_a_verifier_the_api_is_not_served() -> None:
-    async def test(rig: TransactionRig) -> None:
-        groups = GroupRequests(rig.runtime, lambda: rig.replicas.image)
-        key = TxnOffsetCommitRequest.API_KEY
-        assert key not in Dispatcher(handlers(groups)).advertised()
-        assert Dispatcher(handlers(groups, rig._verify)).advertised()[key] == (0, 5)
 
     run(test)

@@ -117,7 +117,7 @@ class TransactionRig(GroupRig):
             transactional=True,
         )
         partition.append_as_leader(
-            data, acks=ACKS_ALL, now_ms=SYSTEM.wall_ms(), in_transaction=True
+            data, acks=ACKS_ALL, now_ms=SYSTEM.wall_ms(), verified=True
         )
 
 

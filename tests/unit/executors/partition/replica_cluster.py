@@ -134,7 +134,7 @@ class Cluster(Trio):
                 batch(*values, **more),  # type: ignore[arg-type]
                 acks=-1,
                 now_ms=NOW,
-                in_transaction="transactional" in more,
+                verified="transactional" in more,
             )
         except KafkaError as error:
             if error.code is not ErrorCode.NOT_ENOUGH_REPLICAS:

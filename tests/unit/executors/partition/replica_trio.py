@@ -216,7 +216,7 @@ class Trio:
             batch(*values, **more),  # type: ignore[arg-type]
             acks=acks,
             now_ms=NOW,
-            in_transaction=bool(more.get("transactional")),
+            verified=bool(more.get("transactional")),
         )
         self.carry_out(self.leader, appended.effects)
         return appended.base_offset

@@ -57,9 +57,13 @@ BAD: dict[str, tuple[Callable[[], bytes | None], ErrorCode]] = {
     "record count": (lambda: changed(57, ">i", 3), ErrorCode.INVALID_RECORD),
     "last offset delta": (lambda: changed(23, ">i", -1), ErrorCode.INVALID_RECORD),
     "control batch": (lambda: batch(b"a", control=True), ErrorCode.INVALID_RECORD),
-    "transactional": (
-        lambda: batch(b"a", transactional=True, producer_id=1, epoch=0, sequence=0),
-        ErrorCode.INVALID_TXN_STATE,
+    "transactional without a producer": (
+        lambda: batch(b"a", transactional=True),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "transactional with a negative sequence": (
+        lambda: batch(b"a", transactional=True, producer_id=1, epoch=0, sequence=-1),
+        ErrorCode.INVALID_RECORD,
     ),
     "negative sequence": (
         lambda: batch(b"a", producer_id=1, epoch=0, sequence=-1),

@@ -140,7 +140,7 @@ class Pair:
 
     def _put(self, records: bytes, count: int, pid: int) -> None:
         first = self.model.end
-        self.partition.append_as_leader(records, acks=1, now_ms=NOW, in_transaction=pid >= 0)
+        self.partition.append_as_leader(records, acks=1, now_ms=NOW, verified=pid >= 0)
         self.model.items.append(Item(first, first + count - 1, pid))
 
     def abort(self, count: int, pid: int) -> None:

@@ -59,7 +59,12 @@ def send(
 ) -> Accepted | Duplicate:
     batch = header(sequence, offset, **fields)
     judged = state.prepare(
-        batch, base_offset=offset, timestamp=batch.max_timestamp, origin=origin, now_ms=NOW
+        batch,
+        base_offset=offset,
+        timestamp=batch.max_timestamp,
+        origin=origin,
+        now_ms=NOW,
+        verified=True,
     )
     if isinstance(judged, Accepted):
         state.apply(judged)
@@ -248,7 +253,12 @@ def test_a_repeat_of_a_transactional_batch_is_a_duplicate_also_after_the_marker(
 def test_batches_that_are_not_written_yet_are_in_the_transaction_too() -> None:
     state = ProducerStateManager(TP)
     first = state.prepare(
-        header(0, 5), base_offset=5, timestamp=50, origin=AppendOrigin.CLIENT, now_ms=NOW
+        header(0, 5),
+        base_offset=5,
+        timestamp=50,
+        origin=AppendOrigin.CLIENT,
+        now_ms=NOW,
+        verified=True,
     )
     assert isinstance(first, Accepted)
     assert first.entry is not None

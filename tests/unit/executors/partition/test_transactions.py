@@ -9,7 +9,6 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.steps import run_through
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.partition import (
-    ACKS_ALL,
     Appended,
     CompleteDelayedFetches,
     CompleteDelayedFollowerFetches,
@@ -46,7 +45,7 @@ def put(partition: Partition, *values: bytes, **fields: object) -> Appended:
             transactional=True,
             **fields,  # type: ignore[arg-type]
         )
-    return partition.append_as_leader(data, acks=1, now_ms=NOW, in_transaction=pid != -1)
+    return partition.append_as_leader(data, acks=1, now_ms=NOW, verified=pid != -1)
 
 
 def ending(pid: int, kind: ControlType, *, epoch: int = 0, coordinator: int = 0) -> TransactionEnd:
@@ -316,22 +315,20 @@ def test_retention_takes_nothing_of_an_open_transaction(open_partition: Opener) 
     # What was deleted is still known of its producer.
     assert partition.producers.entries[7].last_sequence == 0
     again = batch(b"t", producer_id=7, epoch=0, sequence=0, transactional=True)
-    repeated = partition.append_as_leader(again, acks=1, now_ms=NOW, in_transaction=True)
+    repeated = partition.append_as_leader(again, acks=1, now_ms=NOW, verified=True)
     assert (repeated.base_offset, repeated.size) == (6, 0)
 
 
-def test_nobody_writes_in_a_transaction_that_no_coordinator_knows(open_partition: Opener) -> None:
+def test_control_batches_and_batches_without_a_producer_are_refused(
+    open_partition: Opener,
+) -> None:
     partition = open_partition()
     put(partition, b"t", pid=7)
-    data = batch(b"x", producer_id=7, epoch=0, sequence=1, transactional=True)
-    with pytest.raises(KafkaError, match="no transaction coordinator yet") as caught:
-        partition.append_as_leader(data, acks=ACKS_ALL, now_ms=NOW)
-    assert caught.value.code is ErrorCode.INVALID_TXN_STATE
     control = batch(b"x", producer_id=7, epoch=0, sequence=1, transactional=True, control=True)
     without = batch(b"x", transactional=True)
     for refused in (control, without):
         with pytest.raises(KafkaError) as caught:
-            partition.append_as_leader(refused, acks=1, now_ms=NOW, in_transaction=True)
+            partition.append_as_leader(refused, acks=1, now_ms=NOW, verified=True)
         assert caught.value.code is ErrorCode.INVALID_RECORD
     assert partition.log.log_end_offset == 1
 
