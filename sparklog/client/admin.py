@@ -132,7 +132,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic and wait until it has leaders; the leaders may not know it yet.
+        """Create a topic and wait until it has leaders; see also ``await_serving``.
 
         Raises KafkaError, for example TOPIC_ALREADY_EXISTS.
         """
@@ -367,7 +367,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def find_offsets(
         self, wanted: Mapping[TopicPartition, int], *, timeout_s: float
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """As ``list_offsets``, for the partitions whose leaders respond in time."""
+        """``list_offsets`` for the partitions whose leaders respond in time, without the others."""
         found = await self._data_client.find_offsets(wanted, timeout_s=timeout_s)
         return {tp: answer for tp, answer in found.items() if not isinstance(answer, KafkaError)}
 

@@ -1,6 +1,6 @@
 """Exponential backoff: pauses between attempts that grow up to a limit.
 
-Owns: the length of the next pause.  Must not know what is attempted, nor for how long.
+Owns: the length of the next pause.  Must not know the attempts, nor their time limit.
 """
 
 import asyncio
@@ -27,5 +27,5 @@ class ExponentialBackoff:
         self.next_s = min(self.next_s * 2, self._max_s)
 
     def reset(self) -> None:
-        """An attempt succeeded: the next pause is short again."""
+        """Make the next pause short again, after a success."""
         self.next_s = self._initial_s

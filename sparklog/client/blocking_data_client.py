@@ -83,7 +83,7 @@ class BlockingDataClient:
     def metadata(
         self, topics: Sequence[str] | None = None, *, timeout_s: float | None = None
     ) -> ClusterView:
-        """The cluster with these topics (None: all), from a new Metadata request."""
+        """The cluster with these topics, or with all topics (None), from a new Metadata request."""
         limit = self._limit(timeout_s)
         return self.run(self.cluster.refresh(topics, Deadline(limit)), limit)
 

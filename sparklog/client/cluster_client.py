@@ -172,7 +172,7 @@ class ClusterClient:
     # requests
 
     async def ask(self, request: Request, deadline: Deadline, node_id: int | None = None) -> Any:
-        """One attempt at one node (None: any).  Raises ConnectError or KafkaError."""
+        """Ask one node, or any node (None), once.  Raises ConnectError or KafkaError."""
         if node_id is None:
             connection = await self._connect_any(deadline)
         else:
@@ -184,7 +184,7 @@ class ClusterClient:
         return await retry(lambda: self.ask(request, deadline), deadline)
 
     async def ask_broker(self, request: Request, deadline: Deadline) -> Any:
-        """One attempt at any node but the controller, if there is another."""
+        """Ask any node once, if possible another node than the controller."""
         if not self.view.nodes:
             await self._refresh(deadline)
         brokers = [node for node in self.view.nodes if node != self.view.controller_id]
@@ -235,7 +235,7 @@ class ClusterClient:
         *,
         create: bool = False,
     ) -> ClusterView:
-        """Refresh these topics (None: all).  ``create`` lets the cluster create missing topics.
+        """Refresh these topics, or all topics (None).  ``create`` creates missing topics.
 
         Raises ConnectError when no node responds until the deadline.
         """

@@ -58,10 +58,10 @@ class ClusterView:
         return partition if partition and partition.leader in self.nodes else None
 
     def merge(self, response: MetadataResponse, *, whole: bool) -> "ClusterView":
-        """This view with a newer response; ``whole``: the response lists every topic.
+        """This view after a newer response, which lists every topic if ``whole``.
 
-        A node may know less than other nodes told before.  So the leader with the highest leader
-        epoch is kept for each partition.
+        A node may be behind the nodes that answered before.  So each partition keeps the leader
+        with the highest leader epoch.
         """
         topics = {} if whole else dict(self.topics)
         errors = {} if whole else dict(self.topic_errors)

@@ -1,9 +1,9 @@
 """A consumer of single records from assigned partitions.
 
-Owns: the fetches in flight (one per leader), and what their results mean for a partition.
+Owns: the fetches in flight (one per leader), and the consequences of their results for a partition.
 ``fetch_buffer`` holds positions and records, which ``fetched_records`` decodes on demand.  Must not
-know groups (``client.groups`` builds on this consumer), nor Arrow: ``poll_fetched`` hands out what
-was fetched, undecoded.
+know groups (``client.groups`` builds on this consumer), nor Arrow: ``poll_fetched`` returns the
+fetched records undecoded.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ _Answers = Mapping[TopicPartition, Fetched | KafkaError]
 class ConsumerOptions:
     """The options of a consumer.
 
-    ``on_out_of_range``: the offset to go on from when the position is out of range; None raises.
+    ``on_out_of_range``: the offset to continue at when the position is out of range; None raises.
 
     ``skip_undecodable``: records that cannot be read are skipped, logged and counted
     (``Consumer.skipped``); otherwise ``poll`` raises CorruptBatchError.
 
-    ``prefetch_bytes_max``: while the application works on records, the next ones are fetched as
-    long as all that waits or is on its way stays within this many bytes; 0 fetches nothing ahead.
+    ``prefetch_bytes_max``: while the application works on records, the next records are fetched, as
+    long as the waiting and the requested records stay within this many bytes; 0 turns this off.
 
     ``rack``: read from replicas in this rack if the leader names one (KIP-392).
     """
@@ -192,9 +192,10 @@ class Consumer:
         return found
 
     async def poll_fetched(self, timeout_s: float = 1.0) -> list[FetchedRecords]:
-        """What was fetched, undecoded: all that is there; empty when nothing arrives in time.
+        """All fetched records, undecoded; empty when nothing arrives in time.
 
-        Positions move behind it.  Raises as ``poll``, except for records that cannot be read.
+        Positions move behind the records.  Raises the errors of ``poll``, except for records that
+        cannot be read.
         """
         has_fetched = await self._await_ready(timeout_s, lambda: self._buffer.has_undecoded)
         found = self._buffer.take_undecoded()
@@ -208,7 +209,7 @@ class Consumer:
             self._interruption.set_result(None)
 
     async def _await_ready(self, timeout_s: float, is_ready: Callable[[], bool]) -> bool:
-        """Fetch until there is something to hand out; whether results of fetches were taken."""
+        """Fetch until there are records.  Returns whether results of fetches were taken."""
         self._check_open()
         deadline = Deadline(timeout_s)
         interruption = self._interruption = asyncio.get_running_loop().create_future()
@@ -274,8 +275,8 @@ class Consumer:
     ) -> None:
         """Take the results of fetches that are done; then raise the first partition's error.
 
-        ``old`` fetches ended while the application was busy: what they say of errors that may have
-        passed since, and of empty partitions, does not count.
+        ``old`` fetches ended while the application was busy.  Their errors may have passed, and
+        their empty partitions may have records now, so neither counts.
         """
         # In the order of requests: sets are ordered differently in every run.
         finished = {task: planned for task, planned in self._fetches.items() if task in done}
@@ -331,7 +332,7 @@ class Consumer:
         self._buffer.put(FetchedRecords(tp, whole, position, end, skipped))
 
     async def _pass_damage(self, tp: TopicPartition, position: int, error: SparklogError) -> None:
-        """Nothing can be read at the position: raise the error, or go on behind the damage."""
+        """Raise the error of a position that cannot be read, or continue behind the damage."""
         if not self.options.skip_undecodable:
             raise CorruptBatchError(str(tp), position, position, str(error), REMEDY) from error
         found = await find_readable(

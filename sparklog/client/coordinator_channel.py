@@ -1,6 +1,6 @@
 """The way to the coordinator of one group or one transactional id.
 
-Owns: the coordinator's address as last heard, and a connection to it that no other user shares.
+Owns: the coordinator's last known address, and a connection to it that no other user shares.
 Must not know any particular request.  ``coordinators`` is the way to many coordinators at once.
 """
 
@@ -46,11 +46,11 @@ class CoordinatorChannel:
         await self._cluster.close_lane(self._lane)
 
     def forget(self) -> None:
-        """The coordinator has moved, or does not answer."""
+        """Forget the coordinator, which has moved or does not answer."""
         self._endpoint = None
 
     async def find(self, deadline: Deadline) -> Endpoint:
-        """The coordinator's address; one attempt.  Raises ConnectError, KafkaError."""
+        """Find the coordinator's address, once.  Raises ConnectError, KafkaError."""
         async with self._finding:
             if self._endpoint is None:
                 self._endpoint = await self._ask(deadline)
@@ -66,13 +66,13 @@ class CoordinatorChannel:
         return Endpoint(found.host, found.port)
 
     async def connect(self, deadline: Deadline) -> Connection:
-        """The open connection to the coordinator; one attempt.  Raises ConnectError, KafkaError."""
+        """Connect to the coordinator, once.  Raises ConnectError, KafkaError."""
         return await self._connect(deadline, self._lane)
 
     async def request(
         self, request: Request, *, timeout_s: float | None = None, at_most: int | None = None
     ) -> Any:
-        """One attempt at the coordinator.  Raises ConnectError, KafkaError."""
+        """Ask the coordinator once.  Raises ConnectError, KafkaError."""
         return await self._request(request, self._lane, timeout_s, at_most)
 
     def noting_moves(self, read: Callable[[], T]) -> T:
@@ -84,7 +84,7 @@ class CoordinatorChannel:
             raise
 
     def note_refusal(self, error: KafkaError) -> None:
-        """The coordinator refused a request; it may have moved."""
+        """Take a refusal of the coordinator, which may have moved."""
         if error.code in COORDINATOR_MOVED:
             self.forget()
 

@@ -1,8 +1,8 @@
 """Requests about groups or transactional ids, each sent to the coordinators of its keys.
 
 Owns: which node coordinates a key, and retries while coordinators move or load.  Must not know any
-particular request.  Members of groups and transactional producers have a way of their own to their
-one coordinator, with connections of their own (``coordinator_channel``).
+particular request.  Members of groups and transactional producers use their own connections to
+their one coordinator (``coordinator_channel``).
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class Coordinators:
     ) -> dict[str, T | KafkaError]:
         """Call every coordinator with its keys, all at once; retriable failures are retried.
 
-        ``call`` may raise ConnectError or KafkaError for all its keys.  A partition that is
-        unknown is retried only for a moment, as brokers learn of new topics a moment later.
+        ``call`` may raise ConnectError or KafkaError for all its keys.  An unknown
+        partition is retried only for a moment, because brokers may learn of new topics late.
 
         Returns: a result or the last error for every key, in the order of ``keys``.
         """
@@ -74,7 +74,7 @@ class Coordinators:
     async def _find(
         self, keys: Collection[str], deadline: Deadline
     ) -> tuple[dict[_Node, list[str]], dict[str, KafkaError]]:
-        """The keys by coordinator, and why others have none.  Raises ConnectError."""
+        """The keys by coordinator, and the errors of keys without one.  Raises ConnectError."""
         by_node: dict[_Node, list[str]] = {}
         failed: dict[str, KafkaError] = {}
         left = list(keys)

@@ -17,7 +17,7 @@ PROBE_S: Final = 2.0
 
 
 def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
-    """(offset, byte) behind the last whole batch of the result of a fetch at ``offset``.
+    """The offset and the byte behind the last whole batch of a fetch at ``offset``.
 
     Raises DecodeError when there are bytes but no batch beyond ``offset``: a length or an offset in
     a header is damaged.  Raises KafkaError for another message format.
@@ -63,8 +63,8 @@ async def find_readable(
     """An offset above ``offset`` from which a fetch returns a sound batch, behind a damaged range.
 
     Returns the end of the log if there is no such offset.  The number of fetches grows with the
-    logarithm of the distance; the price is that sound batches between two damaged ranges may be
-    skipped.  Raises KafkaError when the end of the log cannot be found out.
+    logarithm of the distance; in return, sound batches between two damaged ranges may be
+    skipped.  Raises KafkaError when the end of the log cannot be found.
     """
     latest = await data_client.list_offsets({tp: OffsetSpec.LATEST}, isolation=isolation)
     end = latest[tp].offset

@@ -170,8 +170,8 @@ class DataClient:
 
         ``sends`` counts the requests that carried the batches.  After more than one, an error does
         not mean that nothing was written: the response to an earlier request may be lost.
-        ``transactional_id`` is that of transactional batches, ``version_max`` the highest version
-        of the request.
+        ``transactional_id`` belongs to transactional batches; ``version_max`` is the highest
+        version of the request.
         """
         answers = await self.produce_each(
             {tp: batches},
@@ -237,7 +237,7 @@ class DataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
     ) -> dict[TopicPartition, OffsetTimestamp]:
-        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1: no such offset.
+        """Offsets for timestamps in milliseconds or for ``OffsetSpec``; -1 without such an offset.
 
         Raises KafkaError for the first partition without a result.
         """
@@ -251,7 +251,7 @@ class DataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
     ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
-        """As ``list_offsets``, with errors in place of missing results."""
+        """``list_offsets`` with errors in place of missing results."""
 
         async def call(
             node_id: int, group: dict[TopicPartition, int], deadline: Deadline

@@ -1,6 +1,6 @@
 """An event loop in a daemon thread, for code that blocks.
 
-Owns: the thread, and its state after a fork.  Must not know what runs on the loop.
+Owns: the thread, and its state after a fork.  Must not know the code on the loop.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The bodies of Fetch, by partition.
 
 Owns: making a request from partitions and offsets, and batches and errors from a response.
-Must not know which broker is asked, nor records: batches are views of what was received.
+Must not know which broker is asked, nor records: batches are views of the response.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class Fetched:
     """The result of one fetch of one partition.
 
     ``records`` are whole batches in memory of the caller's own.  The first batch may start before
-    the wanted offset; there are none when nothing was new.  ``leader_epoch`` is the epoch that the
+    the wanted offset; without new records there are none.  ``leader_epoch`` is the epoch that the
     leader was known to be in (-1: not known).  Instead of records, a leader may name a replica
     that is closer to this client (``preferred_read_replica``, KIP-392).
     """

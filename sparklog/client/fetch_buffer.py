@@ -1,7 +1,7 @@
 """The records that a consumer has fetched ahead of its application, and the fetches under way.
 
-Owns: the positions of assigned partitions, fetched records in order, and the choice of what is
-fetched next.  Must not know sockets, clocks nor asyncio: ``consumer`` carries fetches out.
+Owns: the positions of assigned partitions, fetched records in order, and the choice of the
+next fetch.  Must not know sockets, clocks nor asyncio: ``consumer`` carries fetches out.
 
 A fetch either is needed, because nothing is left to hand out, or runs ahead of the application,
 while the application works on the records of the fetch before.  A fetch runs ahead only where the
@@ -32,8 +32,8 @@ class FetchBuffer:
     def __init__(
         self, *, partition_bytes_max: int, fetch_bytes_max: int, ahead_bytes_max: int
     ) -> None:
-        """``ahead_bytes_max``: a fetch runs ahead only if the records that wait and all fetches
-        under way stay within this limit; 0: no fetch runs ahead."""
+        """A fetch runs ahead only if the waiting records and all fetches in flight stay within
+        ``ahead_bytes_max``; with 0 no fetch runs ahead."""
         #: The offset to fetch next, by assigned partition: behind the records that wait.
         self.positions: dict[TopicPartition, int] = {}
         self.paused: set[TopicPartition] = set()
@@ -52,7 +52,7 @@ class FetchBuffer:
     # positions
 
     def move(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from these offsets; what was fetched of them before is void."""
+        """Read these partitions from these offsets; their earlier fetched records are void."""
         for tp in positions:
             self.forget(tp)
         self.positions |= positions
@@ -64,7 +64,7 @@ class FetchBuffer:
         self.paused.discard(tp)
 
     def forget(self, tp: TopicPartition) -> None:
-        """Drop the records of a partition, those that a fetch under way returns included."""
+        """Drop the records of a partition, including the result of a fetch in flight."""
         self._ready.pop(tp, None)
         self._readable.pop(tp, None)
         for offsets in self._under_way.values():
@@ -129,12 +129,12 @@ class FetchBuffer:
 
     @property
     def bytes_held(self) -> int:
-        """The bytes of records that wait, and those that the fetches under way may return."""
+        """The bytes of waiting records, and the most bytes that fetches in flight may return."""
         waiting = sum(len(each.fetched.records) for part in self._ready.values() for each in part)
         return waiting + sum(self._expected_bytes.values())
 
     def finish(self, node_id: int) -> list[TopicPartition]:
-        """The fetch at a node has ended.
+        """End the fetch at a node.
 
         Returns:
             The partitions whose results count: still assigned, and still at the offset that was
@@ -145,11 +145,11 @@ class FetchBuffer:
         return [tp for tp, offset in offsets.items() if self.positions.get(tp) == offset]
 
     def note_readable(self, tp: TopicPartition, readable: int) -> None:
-        """The log can be read up to this offset, according to its leader."""
+        """Note the offset up to which the log can be read, according to its leader."""
         self._readable[tp] = readable
 
     def put(self, fetched: FetchedRecords) -> None:
-        """Records of an assigned partition at its position, which moves behind them."""
+        """Add records of an assigned partition at its position, which moves behind them."""
         tp = fetched.topic_partition
         self._ready.setdefault(tp, deque()).append(fetched)
         self.positions[tp] = fetched.end
@@ -157,7 +157,7 @@ class FetchBuffer:
     # records
 
     def head(self) -> FetchedRecords | None:
-        """The first records to hand out: a record, or an error to raise; None: there are none."""
+        """The first records to return, with a record or an error to raise; None without records."""
         while (tp := next(self._wanted(), None)) is not None:
             waiting = self._ready[tp]
             while waiting:
@@ -178,7 +178,7 @@ class FetchBuffer:
         return next(self._wanted(), None) is not None
 
     def take_undecoded(self) -> list[FetchedRecords]:
-        """All that waits, except for paused partitions."""
+        """Take all waiting records, except for paused partitions."""
         return [each for tp in list(self._wanted()) for each in self._ready.pop(tp)]
 
     def _wanted(self) -> Iterator[TopicPartition]:

@@ -1,7 +1,7 @@
 """The bodies of FindCoordinator, for groups and for transactional ids.
 
 Owns: making a request from keys, and coordinators and errors from a response.  Must not know which
-node is asked, nor what is asked of a coordinator.
+node is asked, nor any request to a coordinator.
 """
 
 from collections.abc import Collection, Sequence
@@ -18,7 +18,7 @@ from sparklog.wire.protocol.messages.find_coordinator import (
 
 
 class CoordinatorType(IntEnum):
-    """What a coordinator coordinates; the values are Kafka's key types."""
+    """The kind of a coordinator's keys; the values are Kafka's key types."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -36,14 +36,14 @@ _NOUNS: Final = {
 
 
 def find_coordinator_request(kind: CoordinatorType, keys: Sequence[str]) -> FindCoordinatorRequest:
-    """Ask for the coordinators of these keys; before v4, for that of the first key."""
+    """Ask for the coordinators of these keys; before v4, of the first key only."""
     return FindCoordinatorRequest(key=keys[0], key_type=kind, coordinator_keys=tuple(keys))
 
 
 def found_coordinators(
     response: FindCoordinatorResponse, keys: Collection[str], first_key: str
 ) -> tuple[Coordinator, ...]:
-    """The coordinators that a response names; before v4, only that of ``first_key``."""
+    """The coordinators that a response names; before v4, of ``first_key`` only."""
     named = tuple(each for each in response.coordinators if each.key in keys)
     if named:
         return named
@@ -59,7 +59,7 @@ def found_coordinators(
 
 
 def coordinator_error(kind: CoordinatorType, found: Coordinator) -> KafkaError | None:
-    """Why a key has no coordinator; None: it has one."""
+    """The error of a key without coordinator; None if it has one."""
     if not found.error_code:
         return None
     text = f"the coordinator of the {_NOUNS[kind]} {found.key!r} is not known"

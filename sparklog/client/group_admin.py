@@ -98,10 +98,10 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupOffset:
-    """How far a group has read a partition.
+    """The progress of a group in a partition.
 
-    ``committed`` is the next offset to read; None: the group has committed none.  ``log_end`` is
-    the offset behind the last record; None: no leader told in time.
+    ``committed`` is the next offset to read; None without a commit.  ``log_end`` is the offset
+    behind the last record; None if no leader answered in time.
     """
 
     committed: int | None
@@ -167,7 +167,7 @@ class GroupAdmin:
     async def describe_groups(
         self, group_ids: Iterable[str], *, skip_unknown: bool = False
     ) -> dict[str, GroupDescription]:
-        """Describe groups; ``skip_unknown`` leaves out those that do not exist.
+        """Describe groups; ``skip_unknown`` leaves out groups that do not exist.
 
         Raises KafkaError (GROUP_ID_NOT_FOUND) for the first unknown group otherwise.
         """

@@ -1,6 +1,6 @@
 """Results of a request by partition: a value, or the error in its place.
 
-Owns: the results that a request starts from, and how one of them is taken.  Must not know any
+Owns: the initial results of a request, and the reading of one result.  Must not know any
 particular request.
 """
 
@@ -14,7 +14,7 @@ ResultT = TypeVar("ResultT")
 
 
 def unanswered(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-    """An error for every partition: the results to start from, as a response may omit some."""
+    """An error for every partition, as initial results, because a response may omit partitions."""
     return {
         tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
         for tp in partitions

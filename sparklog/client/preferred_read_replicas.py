@@ -55,11 +55,11 @@ class PreferredReadReplicas:
         return self._preferred.get(tp, (NO_NODE, None))[0] == node
 
     def prefer(self, tp: TopicPartition, node: int) -> None:
-        """The leader has named a preferred read replica."""
+        """Take the preferred read replica that the leader has named."""
         self._preferred[tp] = (node, Deadline(PREFERRED_SECONDS_MAX))
 
     def fall_back(self, tp: TopicPartition, node: int) -> None:
-        """The node returned nothing: ask the leader for a while.  No effect if it is the leader."""
+        """Ask the leader for a while, because the node (not the leader) returned nothing."""
         if self.is_follower(tp, node):
             del self._preferred[tp]
             self._leader_only[tp] = Deadline(LEADER_ONLY_SECONDS)

@@ -25,9 +25,9 @@ from sparklog.wire.protocol.schema import Records
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Produced:
-    """Where a batch was written.
+    """The place where a batch was written.
 
-    Offset -1: the broker did not say (acks=0, or a duplicate of long ago).
+    The offset is -1 if the broker did not tell it (acks=0, or an old duplicate).
     """
 
     base_offset: int = NO_OFFSET

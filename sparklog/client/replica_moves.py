@@ -90,7 +90,7 @@ class MoveWatch:
         self._sizes: dict[TopicPartition, int] = {}
 
     async def look(self) -> MoveProgress:
-        """Raises KafkaError and ConnectError."""
+        """The progress now.  Raises KafkaError and ConnectError."""
         moving = {
             tp: each
             for tp, each in (await self._admin.replicas.reassignments()).items()

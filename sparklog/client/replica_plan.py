@@ -70,7 +70,7 @@ class _Plan:
         return {tp: tuple(replicas) for tp, replicas in self._replicas.items()}
 
     def keep(self, tp: TopicPartition, replicas: Sequence[int], wanted: int) -> None:
-        """Keep the replicas that may stay; of too many, drop those that share a rack first."""
+        """Keep the replicas that may stay; of too many, drop replicas in shared racks first."""
         staying = [broker for broker in replicas if broker in self._racks]
         first_of_racks = list(
             {self._racks[broker]: broker for broker in reversed(staying)}.values()
@@ -120,7 +120,7 @@ class _Plan:
     def _move_surplus(
         self, scope: str, partitions: set[TopicPartition], *, by_way_of_others: bool
     ) -> bool:
-        """Make one round of moves; whether a replica was moved."""
+        """Make one round of moves.  Returns whether a replica was moved."""
         load, moved = self._load, False
         total = sum(load[scope, broker] for broker in self._racks)
         floor, ceiling = total // len(self._racks), -(-total // len(self._racks))
@@ -142,7 +142,7 @@ class _Plan:
     def _move(
         self, scope: str, partitions: set[TopicPartition], giver: int, taker: int, count: int
     ) -> bool:
-        """Move up to ``count`` replicas; whether a replica was moved."""
+        """Move up to ``count`` replicas.  Returns whether a replica was moved."""
         candidates = (self._by_broker[giver] & partitions) - self._by_broker[taker]
         left = count
         for tp in sorted(candidates):
