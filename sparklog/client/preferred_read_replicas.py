@@ -59,7 +59,7 @@ class PreferredReadReplicas:
         self._preferred[tp] = (node, Deadline(PREFERRED_SECONDS_MAX))
 
     def fall_back(self, tp: TopicPartition, node: int) -> None:
-        """Ask the leader for a while, because the node (not the leader) returned nothing."""
+        """Ask the leader for a while, if ``node`` is a follower (which returned nothing)."""
         if self.is_follower(tp, node):
             del self._preferred[tp]
             self._leader_only[tp] = Deadline(LEADER_ONLY_SECONDS)
