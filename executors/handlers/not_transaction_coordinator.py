@@ -13,7 +13,6 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.service.transaction_error_responses import (
-    LIST_TRANSACTIONS_MAX_VERSION,
     refuse_add_offsets_to_txn,
     refuse_add_partitions_to_txn,
     refuse_describe_transactions,
@@ -46,7 +45,6 @@ def handlers() -> tuple[ApiHandler, ...]:
             ListTransactionsRequest,
             refuse_list_transactions,
             respond=lambda _: ListTransactionsResponse(),
-            max_version=LIST_TRANSACTIONS_MAX_VERSION,
         ),
     )
 
@@ -56,7 +54,6 @@ def _handler(
     refuse: Callable[[Any, KafkaError], Any],
     *,
     respond: Callable[[Any], Any] | None = None,
-    max_version: int | None = None,
 ) -> ApiHandler:
     def handle(_context: RequestContext, request: Any) -> Handled:
         return respond(request) if respond is not None else refuse(request, NOT_COORDINATOR)
@@ -64,7 +61,7 @@ def _handler(
     return ApiHandler(
         api_key=request_type.API_KEY,
         min_version=request_type.MIN_VERSION,
-        max_version=request_type.MAX_VERSION if max_version is None else max_version,
+        max_version=request_type.MAX_VERSION,
         items_max=MANY_ITEMS,
         handle=handle,
         error_response=refuse,

@@ -5,7 +5,6 @@ a request is refused.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.wire.protocol.messages.add_offsets_to_txn import (
@@ -31,9 +30,6 @@ from sparklog.wire.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-
-#: v2 filters by a regular expression, which could hold a node.
-LIST_TRANSACTIONS_MAX_VERSION: Final = 1
 
 
 def refuse_add_partitions_to_txn(
