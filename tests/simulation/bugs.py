@@ -74,13 +74,13 @@ def acknowledge_before_the_write() -> list[Patch]:
 
 @bug
 def acknowledge_before_the_flush() -> list[Patch]:
-    """Nobody waits for a flush that was promised."""
+    """No response waits for a promised flush."""
     return [(Partition, "flush_pending", property(lambda self: False))]
 
 
 @bug
 def accept_a_duplicate() -> list[Patch]:
-    """A batch that comes again is written again."""
+    """A repeated batch is written again."""
     return [
         (ProducerEntry, "find_duplicate", lambda self, header: None),
         (ProducerStateManager, "_check_sequence", lambda self, entry, header, offset: None),
@@ -92,7 +92,7 @@ def accept_a_duplicate() -> list[Patch]:
 
 @bug
 def believe_a_failed_flush() -> list[Patch]:
-    """What could not be flushed counts as flushed."""
+    """Records whose flush failed count as flushed."""
     real = FlushJob.run
 
     def run(self: FlushJob) -> None:
@@ -106,7 +106,7 @@ def believe_a_failed_flush() -> list[Patch]:
 
 @bug
 def count_later_appends_as_flushed() -> list[Patch]:
-    """What is appended while a flush runs counts as flushed by it."""
+    """Records that are appended during a flush count as flushed by it."""
     real = FlushState.finished
 
     def finished(self: FlushState, job: FlushJob, log_end_offset: int) -> None:
@@ -137,7 +137,7 @@ def skip_the_crc_in_recovery() -> list[Patch]:
 
 @bug
 def truncate_one_batch_too_many() -> list[Patch]:
-    """With a torn tail goes the sound batch in front of it."""
+    """The recovery drops a torn tail together with the sound batch before it."""
     real = recovery_module.scan_batches
 
     def scan_batches(
@@ -160,7 +160,7 @@ def truncate_one_batch_too_many() -> list[Patch]:
 
 @bug
 def believe_in_a_clean_stop() -> list[Patch]:
-    """Every start trusts what is on the disk."""
+    """Every start trusts the files on the disk, as after a clean stop."""
     real = BrokerDir._read_notes
 
     def read_notes(self: BrokerDir) -> None:
@@ -202,7 +202,7 @@ def forget_the_log_start() -> list[Patch]:
 
 @bug
 def index_one_entry_too_far() -> list[Patch]:
-    """A lookup gives the entry behind the one that it should."""
+    """A lookup returns the entry behind the right entry."""
     real = OffsetIndex.lookup
 
     def lookup(self: OffsetIndex, offset: int) -> OffsetPosition:
@@ -215,7 +215,7 @@ def index_one_entry_too_far() -> list[Patch]:
 
 @bug
 def read_past_the_high_watermark() -> list[Patch]:
-    """Clients read what replicas may read."""
+    """Clients read up to the log end, as replicas do."""
     real = Partition.read
 
     def read(self: Partition, offset: int, max_bytes: int, **more: Any) -> PartitionRead:
@@ -226,7 +226,7 @@ def read_past_the_high_watermark() -> list[Patch]:
 
 @bug
 def high_watermark_past_the_log_end() -> list[Patch]:
-    """The high watermark names the record that comes next."""
+    """The high watermark is one above the log end."""
     real = Partition.own_end.fget
     assert real is not None
     return [(Partition, "own_end", property(lambda self: real(self) + 1))]
@@ -257,7 +257,7 @@ def deletion_leaves_the_records() -> list[Patch]:
 
 @bug
 def journal_without_a_nonce() -> list[Patch]:
-    """A number that is taken counts as written by the one who asks."""
+    """A commit number that another controller has taken counts as this controller's commit."""
     real = Journal.commit
 
     def commit(self: Journal, header: CommitHeader, encoded_records: bytes) -> None:
@@ -271,7 +271,7 @@ def journal_without_a_nonce() -> list[Patch]:
 
 @bug
 def stale_controller_keeps_deciding() -> list[Patch]:
-    """A controller that finds its number taken goes on with the next one."""
+    """A controller whose commit number is taken goes on with the next number."""
     real = Journal.commit
 
     def commit(self: Journal, header: CommitHeader, encoded_records: bytes) -> None:
@@ -286,7 +286,7 @@ def stale_controller_keeps_deciding() -> list[Patch]:
 
 @bug
 def answer_before_the_commit() -> list[Patch]:
-    """What the controller decides is answered before it is in the journal."""
+    """A decision of the controller is answered before it is in the journal."""
     real = GroupCommitter.add
 
     def add(self: GroupCommitter, records: tuple[Record, ...], on_outcome: OnOutcome) -> None:

@@ -82,7 +82,7 @@ def clean_past_the_stable_offset() -> list[Patch]:
 
 @cleaner_bug
 def drop_tombstones_early() -> list[Patch]:
-    """A tombstone goes with the first cleaning after that which met it."""
+    """A tombstone goes with the second cleaning, before its delete horizon."""
     return [(log_cleaner_module, "delete_horizon_ms", lambda config, now_ms: now_ms)]
 
 

@@ -40,7 +40,7 @@ def elect_outside_the_isr() -> list[Patch]:
 
 
 def _whole_instead_of(survival: LogSurvival) -> list[Patch]:
-    """The controller takes logs of which only this survives for whole ones."""
+    """The controller takes logs that survived only so far for complete logs."""
     import sparklog.driver.control_plane.controller.partition_changes as changes_module
 
     real = changes_module.brokers_left
@@ -67,7 +67,7 @@ def elect_a_new_directory() -> list[Patch]:
 
 
 @bug
-def know_nobody_eligible() -> list[Patch]:
+def keep_no_replica_eligible() -> list[Patch]:
     """A replica that leaves an ISR that is too small is not eligible (KIP-966)."""
     real = transitions_module.complete_transition
 
@@ -80,7 +80,7 @@ def know_nobody_eligible() -> list[Patch]:
 
 
 @bug
-def keep_the_eligible_for_ever() -> list[Patch]:
+def keep_replicas_eligible_for_ever() -> list[Patch]:
     """Eligible replicas stay eligible when the ISR is back at min.insync.replicas."""
     real = transitions_module.complete_transition
 
@@ -171,7 +171,7 @@ def elect_in_the_same_epoch() -> list[Patch]:
 
 
 @bug
-def lose_rather_than_wait() -> list[Patch]:
+def elect_unclean_everywhere() -> list[Patch]:
     """Every topic has unclean elections."""
     real = PartitionChanges.rules
 
@@ -182,7 +182,7 @@ def lose_rather_than_wait() -> list[Patch]:
 
 
 @bug
-def take_in_a_former_process() -> list[Patch]:
+def admit_a_former_process() -> list[Patch]:
     """AlterPartition does not check the broker epochs of the proposed members (KIP-903)."""
     real = _Proposals._check_members
 
@@ -193,7 +193,7 @@ def take_in_a_former_process() -> list[Patch]:
 
 
 @bug
-def let_stop_before_others_lead() -> list[Patch]:
+def stop_before_another_leads() -> list[Patch]:
     """Controlled shutdown is answered at once, and no other leader is elected."""
 
     def prepare_stop(

@@ -22,7 +22,7 @@ from tests.simulation.planting import Patch, bug
 
 @bug
 def answer_a_commit_before_it_is_replicated() -> list[Patch]:
-    """Nobody waits for the followers of a coordinator."""
+    """No response waits for the followers of a coordinator's partition."""
     real = Shard._complete
 
     def complete(self: Shard, completion: Completion) -> None:

@@ -58,7 +58,7 @@ def commit_below_min_insync_replicas() -> list[Patch]:
 
 
 @bug
-def leave_out_who_is_proposed_to_leave() -> list[Patch]:
+def shrink_before_the_answer() -> list[Patch]:
     """A replica that is proposed to leave the ISR counts as outside before the answer."""
     real = IsrState._derive
 
@@ -73,7 +73,7 @@ def leave_out_who_is_proposed_to_leave() -> list[Patch]:
 
 
 @bug
-def leave_out_who_is_about_to_join() -> list[Patch]:
+def ignore_a_follower_about_to_join() -> list[Patch]:
     """A replica that is proposed to join the ISR counts as outside until the answer."""
     real = IsrState._derive
 
@@ -108,7 +108,7 @@ def acknowledge_when_replaced() -> list[Patch]:
 
 
 @bug
-def commit_all_that_a_new_leader_has() -> list[Patch]:
+def commit_the_whole_log_of_a_new_leader() -> list[Patch]:
     """A new leader takes its whole log for committed."""
     real = Partition.make_leader_or_follower
 
@@ -125,7 +125,7 @@ def commit_all_that_a_new_leader_has() -> list[Patch]:
 
 
 @bug
-def tell_the_latest_offset_too_early() -> list[Patch]:
+def answer_latest_too_early() -> list[Patch]:
     """A new leader answers "latest" before its high watermark has caught up (KIP-207)."""
     return [(Replica, "_require_known_end", lambda self: None)]
 
@@ -207,15 +207,17 @@ def truncate_by_the_high_watermark() -> list[Patch]:
 @bug
 def fetch_before_the_flush() -> list[Patch]:
     """A follower fetches behind records that it has promised to flush and not flushed."""
-    return [(Partition, "flush_pending", property(lambda self: self.is_leader and _owed(self)))]
+    return [
+        (Partition, "flush_pending", property(lambda self: self.is_leader and _flush_pending(self)))
+    ]
 
 
-def _owed(partition: Partition) -> bool:
+def _flush_pending(partition: Partition) -> bool:
     return partition.log.recovery_point < partition.flush_promised
 
 
 @bug
-def serve_what_a_follower_has() -> list[Patch]:
+def serve_above_the_high_watermark_of_a_follower() -> list[Patch]:
     """A consumer that reads from a follower gets records above the high watermark."""
     real = Replica.readable_end
 
