@@ -92,7 +92,7 @@ class MarkerSender:
         ``on_written`` is not called before this returns.
         """
         marker = _Marker(write, on_written)
-        for tp in write.partitions:
+        for tp in sorted(write.partitions):
             self._route(_Key(write.producer.producer_id, tp), marker)
 
     def forget(self, on_written: OnWritten) -> None:

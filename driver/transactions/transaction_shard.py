@@ -110,7 +110,8 @@ class TransactionShard:
         self._new_producer_id = new_producer_id
         self._cuts = ConsistentCuts() if cuts is None else cuts
         self._transactions: dict[str, Transaction] = {}
-        self._ongoing: set[str] = set()
+        #: The ids of ongoing transactions, in an order that does not depend on hashes.
+        self._ongoing: dict[str, None] = {}
         self._pending: dict[str, _Pending] = {}
         self._unwritten: dict[str, set[TopicPartition]] = {}
         self._waiting = WaitingRequests()
@@ -145,7 +146,7 @@ class TransactionShard:
         outcome = _Outcome()
         for transactional_id, transaction in self._transactions.items():
             if transaction.state == TransactionState.ONGOING:
-                self._ongoing.add(transactional_id)
+                self._ongoing[transactional_id] = None
             elif transaction.state in PREPARED:
                 self._write_markers(transaction, now, outcome)
         for transactional_id in (*self._ongoing, *self._unwritten):
@@ -211,14 +212,14 @@ class TransactionShard:
         outcome = _Outcome()
         pending = self._pending.pop(transactional_id)
         transaction = pending.transaction
-        self._ongoing.discard(transactional_id)
+        self._ongoing.pop(transactional_id, None)
         if transaction.state == TransactionState.DEAD:
             del self._transactions[transactional_id]
             self._connections.pop(transactional_id, None)
         else:
             self._transactions[transactional_id] = transaction
         if transaction.state == TransactionState.ONGOING:
-            self._ongoing.add(transactional_id)
+            self._ongoing[transactional_id] = None
             self._cuts.transactions.join(transactional_id, transaction.partitions, now.wall_ms)
         if pending.waiting is not None:
             self._complete(pending.waiting, transaction, now, outcome)
