@@ -11,12 +11,14 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # how it reads its schemas
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.errors import (
+        InvalidProducerEpochError,
         MessageSizeTooLargeError,
         OffsetOutOfRangeError,
         ProducerFencedError,
     )
 
 __all__ = [
+    "InvalidProducerEpochError",
     "KafkaAdminClient",
     "KafkaConsumer",
     "KafkaProducer",

@@ -11,7 +11,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import KafkaException, Producer
 
-from tests.clients.peer_kafka_python import KafkaProducer, ProducerFencedError
+from tests.clients.peer_kafka_python import (
+    InvalidProducerEpochError,
+    KafkaProducer,
+    ProducerFencedError,
+)
 
 SECONDS_MAX = 60.0
 
@@ -108,7 +112,7 @@ class KafkaPythonWriter:
     def _call(self, call: Callable[..., Any]) -> None:
         try:
             call()
-        except ProducerFencedError as error:
+        except (ProducerFencedError, InvalidProducerEpochError) as error:
             raise Fenced(str(error)) from error
 
 
