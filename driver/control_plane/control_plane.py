@@ -211,6 +211,7 @@ class ControlPlane:
             runtime=self.runtime,
             allocate_producer_id=self._new_producer_id,
             on_fenced=self._end_with,
+            confirm_leadership=self._confirm_leadership,
         )
         self._transaction_coordinator.image_changed()
         self._dispatcher = Dispatcher(handlers(self))
@@ -259,6 +260,19 @@ class ControlPlane:
         response = await decided if inspect.isawaitable(decided) else decided
         assert isinstance(response, InitProducerIdResponse)
         return response.producer_id
+
+    async def _confirm_leadership(self) -> None:
+        """Return when no other controller had taken over at the time of the call.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER, or KAFKA_STORAGE_ERROR when the journal cannot be read.
+        """
+        try:
+            await self._committer.confirm_leadership()
+        except JournalConflict as error:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, str(error)) from None
+        except StorageError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from None
 
     async def _drain(self, committing: "asyncio.Task[None]") -> None:
         self._metadata_feed.close()

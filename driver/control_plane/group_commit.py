@@ -34,6 +34,7 @@ GROUP_MAX = 1_000
 GROUP_RECORDS_MAX = 500
 #: How often an idle controller checks whether it was replaced, in seconds.
 HEAD_CHECK_S = 60.0
+_ENDED = "this controller has ended"
 
 
 #: Called once per decision: with None when it is durable, with the error when it was given up.
@@ -90,6 +91,9 @@ class GroupCommitter:
         self._committing = False
         self._wake = asyncio.Event()
         self._stopping = False
+        #: Those who wait for a proof that no other controller has taken over.
+        self._confirmations: list[asyncio.Future[None]] = []
+        self._ended = False
 
     @property
     def idle(self) -> bool:
@@ -107,6 +111,20 @@ class GroupCommitter:
         self._queue.append(_PendingDecision(records, on_outcome))
         self._wake.set()
 
+    async def confirm_leadership(self) -> None:
+        """Return when no other controller had taken the journal over at the time of the call.
+
+        Raises:
+            JournalConflict: another controller has, or ``run`` has ended.
+            StorageError: the journal cannot be read.
+        """
+        if self._ended:
+            raise JournalConflict(_ENDED)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._confirmations.append(future)
+        self._wake.set()
+        await future
+
     async def run(self) -> None:
         """Commit until ``stop()``.
 
@@ -115,11 +133,17 @@ class GroupCommitter:
             JournalError: the journal is damaged.
             StorageError: it is unknown whether a commit was written.
         """
-        while not (self._stopping and not self._queue):
-            if self._queue:
-                await self._commit_group()
-            elif not await self._wait_for_decisions():
-                await self._check_head()
+        try:
+            while not (self._stopping and not self._queue):
+                if self._confirmations:
+                    await self._confirm()
+                elif self._queue:
+                    await self._commit_group()
+                elif not await self._wait_for_decisions():
+                    await self._check_head()
+        finally:
+            self._ended = True
+            self._refuse_confirmations(JournalConflict(_ENDED))
         if self._checkpointing is not None:
             await self._checkpointing
 
@@ -214,6 +238,32 @@ class GroupCommitter:
                 f"{self.image.controller_epoch}) was replaced and ends"
             )
         self._head_read_ms = self._wall_ms()
+
+    async def _confirm(self) -> None:
+        """Answer those who wait for a proof.  Between two commits the next number must be free.
+
+        Raises:
+            JournalConflict: another controller has taken the journal over.
+        """
+        confirmations, self._confirmations = self._confirmations, []
+        try:
+            if await run_blocking(self._journal.has_commit, self.image.version + 1):
+                await self._check_head()
+        except (JournalConflict, StorageError) as error:
+            self._confirmations += confirmations
+            self._refuse_confirmations(error)
+            if isinstance(error, JournalConflict):
+                raise
+            return
+        for future in confirmations:
+            if not future.done():
+                future.set_result(None)
+
+    def _refuse_confirmations(self, error: Exception) -> None:
+        confirmations, self._confirmations = self._confirmations, []
+        for future in confirmations:
+            if not future.done():
+                future.set_exception(error)
 
     def _begin_checkpoint(self) -> None:
         if self._checkpointing is not None and not self._checkpointing.done():

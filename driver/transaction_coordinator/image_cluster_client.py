@@ -1,10 +1,10 @@
 """A cluster client whose metadata is the cluster image of this process.
 
-Owns: the view of brokers and of ``__transaction_state`` as the committed image has them.  Must not
-know what is sent to the brokers.
+Owns: the view of brokers and topics as the committed image has them.  Must not know what is sent
+to the brokers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, PartitionView, TopicView
@@ -16,7 +16,9 @@ from sparklog.types import CONTROLLER_NODE_ID
 
 
 class ImageClusterClient(ClusterClient):
-    """Asks no node for metadata: a refresh reads the image.
+    """Asks no node for metadata: a refresh reads the brokers and the given topics in the image.
+
+    ``__transaction_state`` is always read.  Topics of earlier refreshes stay in the view.
 
     Args:
         image: returns the committed image.
@@ -41,14 +43,20 @@ class ImageClusterClient(ClusterClient):
         *,
         create: bool = False,
     ) -> None:
-        del deadline, topics, create
-        self.view = view_of(self._image())
+        del deadline, create
+        names = (TRANSACTION_STATE, *(topics or ()))
+        self.view = _view_of(self._image(), names, self.view.topics)
 
 
-def view_of(image: ClusterImage) -> ClusterView:
-    """The alive brokers, and ``__transaction_state`` if it exists."""
-    topic = image.topic(TRANSACTION_STATE)
-    topics: Mapping[str, TopicView] = {} if topic is None else {topic.name: _topic_view(topic)}
+def _view_of(
+    image: ClusterImage, names: Iterable[str], known: Mapping[str, TopicView]
+) -> ClusterView:
+    """The alive brokers, and those of the topics that exist; the named topics are read anew."""
+    topics = {name: view for name, view in known.items() if image.topic(name) is not None}
+    for name in names:
+        topic = image.topic(name)
+        if topic is not None:
+            topics[name] = _topic_view(topic)
     return ClusterView(
         cluster_id=image.cluster_id,
         controller_id=CONTROLLER_NODE_ID,

@@ -51,6 +51,7 @@ class PartitionTools:
         new_shard: makes an empty state machine.
         loads: bounds how many partitions load at once.
         on_fenced: a later controller owns a partition.
+        on_event: called after each event of a state machine.
     """
 
     new_shard: Callable[[], TransactionShard]
@@ -58,6 +59,7 @@ class PartitionTools:
     markers: MarkerSender
     loads: asyncio.Semaphore
     on_fenced: Callable[[CoordinatorFencedError], None]
+    on_event: Callable[[], None] = lambda: None
 
 
 class PartitionCoordinator:
@@ -110,6 +112,11 @@ class PartitionCoordinator:
         deadline_ms = shard.next_deadline_ms()
         if deadline_ms is not None and now.monotonic_ms >= deadline_ms:
             self._carry_out(shard.pass_time(now))
+
+    def release_held(self) -> None:
+        """Decide on the requests that a consistent cut has held back."""
+        if self._shard is not None:
+            self._carry_out(self._shard.release_held(self._tools.now()))
 
     async def run(self) -> None:
         """Load, and append what is decided; load again when the log has changed."""
@@ -182,6 +189,7 @@ class PartitionCoordinator:
             self._complete(completion)
         for write in decision.markers:
             self._tools.markers.write(write, self._markers_written)
+        self._tools.on_event()
 
     def _markers_written(
         self,
@@ -222,6 +230,7 @@ class PartitionCoordinator:
             if not future.done():
                 future.set_exception(KafkaError(error.code, error.message))
                 future.exception()
+        self._tools.on_event()
 
     def _loading(self) -> KafkaError:
         return KafkaError(

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sparklog.client.data_client import DataClient
 from sparklog.config import BrokerConfig
+from sparklog.driver.transaction_coordinator.cut_taker import CutTaker
 from sparklog.driver.transaction_coordinator.image_cluster_client import ImageClusterClient
 from sparklog.driver.transaction_coordinator.marker_sender import MarkerSender
 from sparklog.driver.transaction_coordinator.partition_coordinator import (
@@ -24,6 +25,7 @@ from sparklog.driver.transaction_coordinator.partition_coordinator import (
 from sparklog.driver.transaction_coordinator.producer_id_pool import ProducerIdPool
 from sparklog.driver.transaction_coordinator.transaction_log import TransactionLog
 from sparklog.driver.transactions import (
+    ConsistentCuts,
     Now,
     TransactionConfig,
     TransactionRequest,
@@ -49,6 +51,8 @@ class TransactionCoordinator:
         image: returns the committed image.
         allocate_producer_id: returns an unused producer id, or raises KafkaError.
         on_fenced: a later controller coordinates transactions.
+        confirm_leadership: returns when no other controller had taken over at the time of the call;
+            raises KafkaError otherwise.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class TransactionCoordinator:
         runtime: RuntimeEnvironment,
         allocate_producer_id: Callable[[], Awaitable[int]],
         on_fenced: Callable[[SparklogError], None],
+        confirm_leadership: Callable[[], Awaitable[None]],
     ) -> None:
         self._image = image
         self._config = config
@@ -74,12 +79,23 @@ class TransactionCoordinator:
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
         settings = _transaction_config(config)
+        cuts = ConsistentCuts()
+        # Connections of their own: the offsets of a cut do not wait behind appends.
+        self._cut_cluster = ImageClusterClient(image, secret, runtime)
+        self._cut_taker = CutTaker(
+            cuts,
+            lambda: self._partitions,
+            DataClient(self._cut_cluster),
+            self._now,
+            confirm_leadership,
+        )
         self._tools = PartitionTools(
-            new_shard=lambda: TransactionShard(settings, self._producer_ids.take),
+            new_shard=lambda: TransactionShard(settings, self._producer_ids.take, cuts),
             now=self._now,
             markers=self._markers,
             loads=asyncio.Semaphore(_LOADS_AT_ONCE),
             on_fenced=on_fenced,
+            on_event=self._cut_taker.advance,
         )
 
     # -- life
@@ -106,7 +122,9 @@ class TransactionCoordinator:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._producer_ids.close()
         await self._markers.close()
+        self._cut_taker.close()
         await self._cluster.close()
+        await self._cut_cluster.close()
 
     # -- requests
 
@@ -142,6 +160,20 @@ class TransactionCoordinator:
         """
         return (partition.require_shard() for partition in self._partitions)
 
+    async def consistent_cut(
+        self, partitions: frozenset[TopicPartition], max_wait_ms: int
+    ) -> dict[TopicPartition, int]:
+        """Last stable offsets that tear no transaction.
+
+        Args:
+            max_wait_ms: how long other transactions may be held back for the cut.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS; CONCURRENT_TRANSACTIONS or REQUEST_TIMED_OUT
+                when a transaction is in the way; THROTTLING_QUOTA_EXCEEDED; NOT_CONTROLLER.
+        """
+        return await self._cut_taker.take(partitions, max_wait_ms)
+
     def as_json(self) -> dict[str, Any]:
         """The part of NodeStatus about transactions."""
         shards = [p.shard for p in self._partitions if p.shard is not None]
@@ -151,6 +183,8 @@ class TransactionCoordinator:
             "transactional_ids": sum(shard.count for shard in shards),
             "ongoing": sum(shard.ongoing_count for shard in shards),
             "unsent_markers": self._markers.unsent,
+            "consistent_cuts": self._cut_taker.taken,
+            "failed_consistent_cuts": self._cut_taker.failed,
         }
 
     # -- inside

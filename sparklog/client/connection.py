@@ -33,6 +33,7 @@ from sparklog.wire.protocol.private import (
     is_member_proof,
     member_proof,
 )
+from sparklog.wire.protocol.private_clients import CLIENT_SOFTWARE
 from sparklog.wire.protocol.schema import Request
 
 DEFAULT_FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -195,7 +196,7 @@ class Connection:
 
     async def _ask_versions(self, version: int, deadline: Deadline) -> ApiVersionsResponse:
         message = ApiVersionsRequest(
-            client_software_name="sparklog", client_software_version=__version__
+            client_software_name=CLIENT_SOFTWARE, client_software_version=__version__
         )
         correlation_id = self.next_correlation_id()
         payload = encode_request(message, version, correlation_id, self.client_id)

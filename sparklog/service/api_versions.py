@@ -4,6 +4,8 @@ An unknown version is answered with a v0 body, UNSUPPORTED_VERSION and only the 
 ApiVersions (KIP-511), so that every client can try again.  From v3 on clients send their software's
 name and version; malformed ones are refused (INVALID_REQUEST).
 
+Clients that call themselves sparklog are told of the private APIs for clients, too.
+
 One feature is announced: ``transaction.version`` 2, with which the producer epoch is bumped by each
 transaction (KIP-890).  Features are constants of this release, so their epoch never changes.
 """
@@ -23,6 +25,7 @@ from sparklog.wire.protocol.messages.api_versions import (
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from sparklog.wire.protocol.private_clients import CLIENT_SOFTWARE
 
 _MAX_VERSION: Final = ApiVersionsResponse.MAX_VERSION
 _NAMED_FROM: Final = 3
@@ -36,17 +39,18 @@ _FEATURES_EPOCH: Final = 1
 _NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handler(advertised: Callable[[], Mapping[int, tuple[int, int]]]) -> ApiHandler:
-    """``advertised`` returns the version ranges to report, by api key."""
+def handler(advertised: Callable[[bool], Mapping[int, tuple[int, int]]]) -> ApiHandler:
+    """``advertised`` returns the version ranges to report by api key, to an own client or not."""
 
     def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         if context.version >= _NAMED_FROM:
             _check_name(request.client_software_name)
             _check_name(request.client_software_version)
+        to_own_client = request.client_software_name == CLIENT_SOFTWARE
         return ApiVersionsResponse(
             api_keys=tuple(
                 ApiVersion(api_key=key, min_version=low, max_version=high)
-                for key, (low, high) in advertised().items()
+                for key, (low, high) in advertised(to_own_client).items()
             ),
             supported_features=_SUPPORTED,
             finalized_features_epoch=_FEATURES_EPOCH,

@@ -76,7 +76,7 @@ class Dispatcher:
             assert handler.api_key not in self._handlers, f"two handlers for {handler.api_key}"
             self._handlers[handler.api_key] = _with_error_response(handler)
 
-    def advertised(self) -> Mapping[int, tuple[int, int]]:
+    def advertised(self, to_own_client: bool = False) -> Mapping[int, tuple[int, int]]:
         """The version ranges that ApiVersions reports, by api key."""
         return {
             h.api_key: (
@@ -84,7 +84,7 @@ class Dispatcher:
                 h.max_version,
             )
             for h in sorted(self._handlers.values(), key=lambda handler: handler.api_key)
-            if h.advertise
+            if h.advertise or (to_own_client and h.advertise_to_own_clients)
         }
 
     def __call__(

@@ -114,6 +114,9 @@ class ApiHandler:
         unsupported: answers versions outside the range.  Without it the connection is closed, as in
             Kafka.
         advertised_min: a lower version to advertise than is served.
+        advertise: whether ApiVersions reports the API.
+        advertise_to_own_clients: whether ApiVersions reports it to sparklog's own clients, although
+            not to others.
         members_only: whether only members of the cluster may use the API.
         needs_body: whether ``RequestContext.body`` is set.
     """
@@ -130,6 +133,7 @@ class ApiHandler:
     keep: Callable[[Any], Any] | None = None
     unsupported: Callable[[RequestHeader], EncodedResponse] | None = None
     advertise: bool = True
+    advertise_to_own_clients: bool = False
     advertised_min: int | None = None
     members_only: bool = False
     needs_body: bool = False

@@ -17,13 +17,15 @@ from tests.support.raw_wire import RawWire, framed
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: A stranger may say these: they are the proof of membership itself.
 DOOR = (private.MemberHelloRequest, private.MemberProofRequest)
+#: Clients may say this, and strangers are clients.
+FOR_CLIENTS = (private.ConsistentCutRequest,)
 MEMBERS_ONLY = [
     kind
     for kind in vars(private).values()
     if isinstance(kind, type)
     and issubclass(kind, Request)
     and kind is not Request
-    and kind not in DOOR
+    and kind not in (*DOOR, *FOR_CLIENTS)
 ]
 
 

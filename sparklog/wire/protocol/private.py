@@ -1,4 +1,4 @@
-"""Messages between members of a cluster: api keys from 20000 up, version 0, never advertised.
+"""Messages between members of a cluster: api keys from 20000 up, version 0, not advertised.
 
 Owns: their fields and the proof of membership.  Must not know when nodes send them.  Every response
 starts with ``error_code`` and ``error_message``.
@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
+from sparklog.wire.protocol.private_clients import ConsistentCutRequest, ConsistentCutResponse
 from sparklog.wire.protocol.private_replicas import (
     ReadCleanOffsetRequest,
     ReadCleanOffsetResponse,
@@ -481,5 +482,6 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (CreateInternalTopicRequest, CreateInternalTopicResponse),
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),
+        (ConsistentCutRequest, ConsistentCutResponse),
     )
 }

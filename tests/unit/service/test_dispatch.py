@@ -27,6 +27,7 @@ from sparklog.wire.protocol.messages.init_producer_id import (
 )
 from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceResponse
 from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
+from sparklog.wire.protocol.private_clients import CLIENT_SOFTWARE, ConsistentCutRequest
 from sparklog.wire.protocol.schema import Request
 from tests.unit.service.small_node import HOST, ask, ask_once, run_node
 
@@ -81,6 +82,25 @@ def test_what_is_advertised_is_what_is_served_except_private_and_old_produce() -
             ApiVersion(api_key=10, min_version=0, max_version=6),
             ApiVersion(api_key=18, min_version=0, max_version=4),
         )
+
+
+def test_own_clients_are_told_of_private_apis_for_clients() -> None:
+    def for_clients(context: RequestContext, request: ConsistentCutRequest) -> None:
+        """Never asked."""
+
+    key = ConsistentCutRequest.API_KEY
+    handler = ApiHandler(
+        api_key=key,
+        min_version=0,
+        max_version=0,
+        handle=for_clients,
+        advertise=False,
+        advertise_to_own_clients=True,
+    )
+    own = replace(NAMED, client_software_name=CLIENT_SOFTWARE)
+    for request, version, told in ((own, 4, True), (own, 3, True), (own, 2, False), (NAMED, 4, 0)):
+        keys = {api.api_key for api in ask_once([handler], request, version).api_keys}
+        assert keys == ({18, key} if told else {18})
 
 
 def test_transactions_of_version_2_are_a_finalized_feature() -> None:

@@ -64,6 +64,13 @@ from sparklog.wire.protocol.private import (
     is_member_proof,
     member_proof,
 )
+from sparklog.wire.protocol.private_clients import (
+    ConsistentCutRequest,
+    ConsistentCutResponse,
+    CutPartitionOffset,
+    CutTopic,
+    CutTopicOffsets,
+)
 from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadCleanOffsetResponse
 
 A, B = UUID(int=1), UUID(int=2**127 + 5)
@@ -116,6 +123,7 @@ REQUESTS = [
     CreateInternalTopicRequest(name="__consumer_offsets"),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
+    ConsistentCutRequest(max_wait_ms=2000, topics=(CutTopic(name="t", partitions=(0, 2)),)),
 ]
 
 RESPONSES = [
@@ -146,6 +154,13 @@ RESPONSES = [
     CreateInternalTopicResponse(error_code=15, error_message="no brokers yet"),
     AwaitWorkResponse(work=b'{"broker": {}}'),
     GiveWorkResponse(asking=True),
+    ConsistentCutResponse(
+        topics=(
+            CutTopicOffsets(
+                name="t", partitions=(CutPartitionOffset(partition=2, last_stable_offset=2**40),)
+            ),
+        )
+    ),
 ]
 
 

@@ -50,6 +50,7 @@ from sparklog.wire.protocol.messages.metadata import (
     MetadataResponse,
 )
 from sparklog.wire.protocol.private import (
+    FIRST_PRIVATE_KEY,
     PRIVATE_MESSAGES,
     AllocateProducerIdsRequest,
     AssignBrokersRequest,
@@ -63,6 +64,7 @@ from sparklog.wire.protocol.private import (
     StopNodeRequest,
     WatchMetadataRequest,
 )
+from sparklog.wire.protocol.private_clients import ConsistentCutRequest
 from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest
 from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, options_of, run
 
@@ -218,9 +220,11 @@ def test_private_messages_are_for_members_only(request: pytest.FixtureRequest) -
         for key, (message, _) in PRIVATE_MESSAGES.items():
             if key > 20001 and message not in served_by_brokers:
                 codes[message] = (await under_test.ask(message())).error_code
+        assert codes.pop(ConsistentCutRequest) == ErrorCode.NONE
         assert set(codes.values()) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-        assert len(codes) == len(PRIVATE_MESSAGES) - 4
-        assert all(key < 20000 for key in under_test.client.versions)
+        assert len(codes) == len(PRIVATE_MESSAGES) - 5
+        told = {key for key in under_test.client.versions if key >= FIRST_PRIVATE_KEY}
+        assert told == {ConsistentCutRequest.API_KEY}
 
     run(request, story)
 

@@ -205,6 +205,53 @@ def test_an_idle_controller_notices_that_it_was_replaced(monkeypatch: pytest.Mon
     run(story)
 
 
+def test_leadership_is_confirmed_between_commits() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        running = asyncio.create_task(under_test.committer.run())
+        confirm = under_test.committer.confirm_leadership
+        futures = [under_test.add(assigned(number)) for number in (1, 2)]
+        await asyncio.gather(confirm(), under_test.add(assigned(3)), confirm(), *futures)
+        await confirm()
+        assert under_test.committer.image.version == under_test.committer.commits
+        under_test.committer.stop()
+        await running
+        with pytest.raises(JournalConflict, match="this controller has ended"):
+            await confirm()
+
+    run(story)
+
+
+def test_a_replaced_controller_confirms_nothing_and_ends() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        running = asyncio.create_task(under_test.committer.run())
+        await under_test.add(assigned(1))
+        other = CommitHeader(version=2, controller_epoch=5, nonce="other", time_ms=0)
+        under_test.journal.commit(other, encode_records([assigned(9)]))
+        with pytest.raises(JournalConflict, match="another controller has written"):
+            await under_test.committer.confirm_leadership()
+        with pytest.raises(JournalConflict, match="another controller has written"):
+            await running
+
+    run(story)
+
+
+def test_a_journal_that_cannot_be_read_confirms_nothing_but_goes_on() -> None:
+    async def story() -> None:
+        under_test = UnderTest()
+        running = asyncio.create_task(under_test.committer.run())
+        under_test.backend.faults.fail_next(operation="exists")
+        with pytest.raises(StorageError):
+            await under_test.committer.confirm_leadership()
+        await under_test.committer.confirm_leadership()
+        assert await under_test.add(assigned(1)) == 1
+        under_test.committer.stop()
+        await running
+
+    run(story)
+
+
 def test_after_a_long_sleep_the_head_is_read_before_a_commit() -> None:
     async def story() -> None:
         under_test = UnderTest()
