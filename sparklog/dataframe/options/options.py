@@ -7,6 +7,7 @@ error messages.  Must not know Spark, the client or the clock.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeVar
 
 from sparklog.config import nearest
@@ -70,7 +71,7 @@ READ_OPTIONS = frozenset(
         *("startingOffsets", "startingOffsetsByTimestamp", "startingTimestamp"),
         *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
         *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "failOnCorruptBatch"),
-        *("minPartitions", "maxRecordsPerPartition", "includeHeaders"),
+        *("minPartitions", "maxRecordsPerPartition", "includeHeaders", "consistentCut"),
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         *("groupIdPrefix", *STREAM_OPTIONS),
         OWN_SCAN_OPTION,
@@ -159,11 +160,25 @@ class Bound:
         """The time at which a partition's range starts or ends, if a time is set."""
         return self.timestamp_ms if self.timestamps is None else self.timestamps.get(partition)
 
+    def is_latest(self, partition: TopicPartition) -> bool:
+        """Whether a partition's range starts or ends at its latest offset, whatever that is."""
+        if self.offsets is not None:
+            return self.offsets.get(partition) == OffsetSpec.LATEST
+        return self.special is OffsetSpec.LATEST
+
     def option(self, side: str) -> str:
         """The name of the option that set this bound; ``side`` is ``starting`` or ``ending``."""
         if self.timestamp_ms is not None:
             return f"{side}Timestamp"
         return f"{side}Offsets" if self.timestamps is None else f"{side}OffsetsByTimestamp"
+
+
+class ConsistentCut(Enum):
+    """What a read does about transactions that end while it is planned."""
+
+    REQUIRE = "require"
+    PREFER = "prefer"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +202,7 @@ class ReadOptions:
     fail_on_corrupt_batch: bool = True
     include_headers: bool = False
     isolation: Isolation = Isolation.READ_COMMITTED
+    consistent_cut: ConsistentCut = ConsistentCut.PREFER
     poll_timeout_ms: int = 120_000
     plan_tries: int = 3
     plan_pause_ms: int = 1000
@@ -236,6 +252,7 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
         fail_on_corrupt_batch=given.get("failOnCorruptBatch", boolean, True),
         include_headers=given.get("includeHeaders", boolean, False),
         isolation=given.get("kafka.isolation.level", isolation, Isolation.READ_COMMITTED),
+        consistent_cut=given.get("consistentCut", _consistent_cut, ConsistentCut.PREFER),
         poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", int32, 120_000),
         plan_tries=given.get("fetchOffset.numRetries", int32, 3),
         plan_pause_ms=given.get("fetchOffset.retryIntervalMs", whole_number, 1000),
@@ -357,6 +374,13 @@ def _partitioner(given: _Given) -> Partitioner:
 def _pattern(text: str) -> str:
     topic_matcher(text)
     return text
+
+
+def _consistent_cut(text: str) -> ConsistentCut:
+    names = {choice.value: choice for choice in ConsistentCut}
+    if text.strip().lower() not in names:
+        raise ValueError(f"expected one of {', '.join(names)}")
+    return names[text.strip().lower()]
 
 
 def _bound(given: _Given, side: str, default: OffsetSpec, refused: str) -> Bound:

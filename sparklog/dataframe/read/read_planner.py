@@ -13,6 +13,7 @@ from uuid import UUID
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
 from sparklog.dataframe.options import Bound, ReadOptions, topic_matcher
+from sparklog.dataframe.read.cut_offsets import cut_offsets
 from sparklog.dataframe.read.plan import (
     FoundByTime,
     OffsetRange,
@@ -24,7 +25,7 @@ from sparklog.dataframe.read.plan import (
 from sparklog.dataframe.read.pushdown import Narrowing
 from sparklog.errors import ConfigError, ConnectError, ErrorCode, KafkaError
 from sparklog.plurals import counted
-from sparklog.types import NO_OFFSET, OffsetSpec, TopicPartition
+from sparklog.types import NO_OFFSET, Isolation, OffsetSpec, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class _ReadPlanner:
         check_names(options.starting, "starting", partitions)
         check_names(options.ending, "ending", partitions)
         earliest = await self._offsets(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
-        latest = await self._offsets(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+        latest = await self._latest(partitions, narrowing)
         starts = await self._by_time(options.starting, partitions)
         ends = await self._by_time(options.ending, partitions)
         ranges = []
@@ -139,6 +140,20 @@ class _ReadPlanner:
             timeout_s=max(self._deadline.left_s, 0.001),
         )
         return {tp: None if at.offset == NO_OFFSET else at.offset for tp, at in found.items()}
+
+    async def _latest(
+        self, partitions: Sequence[TopicPartition], narrowing: Narrowing
+    ) -> dict[TopicPartition, int | None]:
+        """The latest offsets; those at which the read ends tear no transaction, if possible."""
+        options = self._options
+        ends = [tp for tp in partitions if options.ending.is_latest(tp) and narrowing.selects(tp)]
+        cut: dict[TopicPartition, int] = {}
+        if options.isolation is Isolation.READ_COMMITTED and len(ends) > 1:
+            cut = await cut_offsets(
+                self._client.cluster, ends, options.consistent_cut, self._deadline
+            )
+        others = dict.fromkeys((tp for tp in partitions if tp not in cut), int(OffsetSpec.LATEST))
+        return cut | await self._offsets(others)
 
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
         topic = self._client.cluster.view.topics.get(tp.topic)

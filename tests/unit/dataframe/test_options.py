@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.dataframe.options.options import (
     Bound,
+    ConsistentCut,
     ReadOptions,
     WriteOptions,
     parse_read_options,
@@ -46,6 +47,7 @@ def test_every_read_option() -> None:
             "kafka.client.rack": "a",
             "maxOffsetsPerTrigger": "7",
             "includeHeaders": "True",
+            "consistentCut": "Require",
             "kafkaConsumer.pollTimeoutMs": "5",
             "kafka.max.partition.fetch.bytes": "1000",
             "kafka.client.id": "me",
@@ -65,11 +67,26 @@ def test_every_read_option() -> None:
         plan_pause_ms=0,
         isolation=Isolation.READ_UNCOMMITTED,
         include_headers=True,
+        consistent_cut=ConsistentCut.REQUIRE,
         poll_timeout_ms=5,
         fetch_max_bytes=1000,
         rack="a",
         client_id="me",
     )
+
+
+def test_which_partitions_end_at_their_latest_offset() -> None:
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    bounds = {
+        Bound(special=OffsetSpec.LATEST): (True, True),
+        Bound(special=OffsetSpec.EARLIEST): (False, False),
+        Bound(timestamp_ms=5): (False, False),
+    }
+    for bound, expected in bounds.items():
+        assert (bound.is_latest(first), bound.is_latest(second)) == expected
+    given = Bound(offsets={first: -1, second: 7})
+    assert (given.is_latest(first), given.is_latest(second)) == (True, False)
+    assert not Bound(timestamps={first: 5}).is_latest(first)
 
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
@@ -134,6 +151,10 @@ def test_the_cluster_of_the_application_is_found_without_an_option() -> None:
         (
             {SERVERS: "h:1", "subscribe": "t", "kafka.isolation.level": "serializable"},
             "expected one of read_uncommitted, read_committed",
+        ),
+        (
+            {SERVERS: "h:1", "subscribe": "t", "consistentCut": "true"},
+            "option consistentCut='true': expected one of require, prefer, off",
         ),
         ({SERVERS: "h:1", "subscribePattern": "("}, "no regular expression"),
         ({SERVERS: "h:1", "subscribePattern": "t", "subscribe": "t"}, "subscribe and subscribePat"),
