@@ -7,6 +7,7 @@ requests are held back, nor when a partition is settled (``driver.transactions``
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
@@ -14,6 +15,9 @@ from sparklog.driver.transaction_coordinator.partition_coordinator import Partit
 from sparklog.driver.transactions import ConsistentCuts, Now, TransactionShard
 from sparklog.errors import ClosedError, ErrorCode, KafkaError
 from sparklog.types import TopicPartition
+
+#: Partitions whose offsets are asked for at once, so that the answer does not hold the event loop.
+_AT_ONCE: Final = 500
 
 
 class CutTaker:
@@ -124,9 +128,12 @@ class CutTaker:
         topics = sorted({tp.topic for tp in partitions})
         try:
             await self._leaders.cluster.refresh(topics, deadline)
-            return await self._leaders.end_offsets(
-                sorted(partitions), timeout_s=max(deadline.left_s, 0.001)
-            )
+            wanted, offsets = sorted(partitions), dict[TopicPartition, int]()
+            for start in range(0, len(wanted), _AT_ONCE):
+                some = wanted[start : start + _AT_ONCE]
+                timeout_s = max(deadline.left_s, 0.001)
+                offsets |= await self._leaders.end_offsets(some, timeout_s=timeout_s)
+            return offsets
         except ClosedError:
             raise _stopping() from None
 

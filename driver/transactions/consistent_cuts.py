@@ -17,7 +17,7 @@ held back for long, whoever asks for cuts:
 
 * A cut ends after its maximum wait, which is at most ``CUT_WAIT_MS_MAX``.
 * A partition is part of one cut at a time, and afterwards it rests for as long as it was held.  So
-  its transactions are held back for at most half of the time.
+  it is held for at most half of the time, and what was held back is decided between two cuts.
 * A cut that would have to wait for a transaction that is older than the cut may become is refused
   at once.
 """

@@ -59,8 +59,8 @@ responses. Only these may differ, each where a test expects it.
 _PRIVATE = """
 ## Private APIs
 
-Keys from 20000 up are not advertised. All of them, except for the proof of membership, are for
-members of the cluster only.
+Keys from 20000 up are for members of the cluster only, and not advertised. There are two exceptions:
+the proof of membership, and ConsistentCut, which is for clients and advertised to sparklog's own.
 """
 
 _CLIENTS = """

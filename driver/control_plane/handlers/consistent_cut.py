@@ -25,7 +25,7 @@ from sparklog.wire.protocol.private_clients import (
 )
 
 #: Most partitions of one cut, because a cut looks at all of them at once.
-PARTITIONS_MAX: Final = 10_000
+PARTITIONS_MAX: Final = 5_000
 _UNITS: Final = 3
 
 
