@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from sparklog.executors.cleaner.plan import CleanableRange
-from sparklog.types import TopicPartition
 
 T = TypeVar("T")
 
@@ -47,36 +46,37 @@ class Failure:
         return self.times >= FAILURES_MAX
 
 
-class FailedCleanings:
+class FailedCleanings(Generic[T]):
     """The logs whose last cleaning failed.
 
-    Each log is tried again after a pause, because the cause of the failure may have passed.
+    Each log is tried again after a pause, because the cause of the failure may have passed.  The
+    keys are the open logs, not their names: a new topic of the same name has no failures.
     """
 
     def __init__(self) -> None:
-        self._failures: dict[TopicPartition, Failure] = {}
+        self._failures: dict[T, Failure] = {}
 
-    def failed(self, topic_partition: TopicPartition, reason: str, now_ms: int) -> Failure:
-        before = self._failures.get(topic_partition)
+    def failed(self, log: T, reason: str, now_ms: int) -> Failure:
+        before = self._failures.get(log)
         times = before.times + 1 if before else 1
         pause_ms = min(RETRY_MS << min(times - 1, 30), RETRY_MS_MAX)
         failure = Failure(times=times, retry_at_ms=now_ms + pause_ms, reason=reason)
-        self._failures[topic_partition] = failure
+        self._failures[log] = failure
         return failure
 
-    def succeeded(self, topic_partition: TopicPartition) -> None:
-        self._failures.pop(topic_partition, None)
+    def succeeded(self, log: T) -> None:
+        self._failures.pop(log, None)
 
-    def allow(self, topic_partition: TopicPartition, now_ms: int) -> bool:
+    def allow(self, log: T, now_ms: int) -> bool:
         """Whether the log may be cleaned now."""
-        failure = self._failures.get(topic_partition)
+        failure = self._failures.get(log)
         return failure is None or now_ms >= failure.retry_at_ms
 
-    def keep_only(self, existing: Iterable[TopicPartition]) -> None:
+    def keep_only(self, existing: Iterable[T]) -> None:
         """Forget logs that are gone."""
         here = set(existing)
-        self._failures = {tp: each for tp, each in self._failures.items() if tp in here}
+        self._failures = {log: each for log, each in self._failures.items() if log in here}
 
     @property
-    def set_aside(self) -> dict[TopicPartition, Failure]:
-        return {tp: each for tp, each in self._failures.items() if each.is_set_aside}
+    def set_aside(self) -> dict[T, Failure]:
+        return {log: each for log, each in self._failures.items() if each.is_set_aside}

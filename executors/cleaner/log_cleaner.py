@@ -6,6 +6,7 @@ how segments are rewritten or swapped.
 Every replica cleans its own log, as in Kafka.  A cleaning reads sealed segments below the last
 stable offset and the recovery point.  Nothing but a truncation changes them, so the result is
 swapped in if the partition is still the same and was not truncated, whatever its role is by then.
+A cleaning works on paths, so it ends before its log is closed (``replacements.run_cleaning``).
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import CorruptLogError, SparklogError, StorageError
@@ -69,7 +71,7 @@ class LogCleaner:
         self._replica_manager = replica_manager
         self._lowest_clean_offset = lowest_clean_offset
         self._run_cleaning = run
-        self._failures = FailedCleanings()
+        self._failures = FailedCleanings[Partition]()
         self._cleaning: Partition | None = None
 
     def as_json(self) -> dict[str, Any]:
@@ -78,7 +80,8 @@ class LogCleaner:
         return {
             "log_being_cleaned": str(cleaning.topic_partition) if cleaning else "",
             "logs_not_cleanable": {
-                str(tp): failure.reason for tp, failure in self._failures.set_aside.items()
+                str(partition.topic_partition): failure.reason
+                for partition, failure in self._failures.set_aside.items()
             },
         }
 
@@ -110,8 +113,7 @@ class LogCleaner:
         """Clean the filthiest log that is due; return whether there was one."""
         if self._replica_manager.broker_config.log_cleaner_threads == 0:
             return False
-        here = [partition.topic_partition for partition in self._replica_manager]
-        self._failures.keep_only(here)
+        self._failures.keep_only(self._replica_manager)
         chosen = filthiest(await self._due())
         if chosen is None:
             return False
@@ -143,7 +145,7 @@ class LogCleaner:
         now_ms = self._replica_manager.now_ms()
         if not self._is_at_rest(partition):
             return None
-        if not self._failures.allow(partition.topic_partition, now_ms):
+        if not self._failures.allow(partition, now_ms):
             return None
         try:
             dirty = self._range_of(partition, now_ms)
@@ -167,53 +169,60 @@ class LogCleaner:
 
     async def _clean(self, partition: Partition) -> bool:
         """Clean a log; return False if it is not due any more."""
-        tp, log = partition.topic_partition, partition.log
+        tp = partition.topic_partition
         expires_below = await self._lowest_clean_offset(partition)
         # Everything may have changed meanwhile.
         dirty, log_dir = self._dirty_range(partition), self._replica_manager.log_dirs.find(tp)
         if dirty is None or log_dir is None:
             return False
-        generation = log.generation
-        segments = log.segments
+        generation = partition.log.generation
         job = self._job(partition, dirty, log_dir, expires_below)
         job = replace(job, producers=await _last_records(partition, dirty.end))
         logger.info("cleaning %s, offsets %d to %d", tp, dirty.first_dirty, dirty.end)
+        work = partial(self._rewrite, partition, log_dir.half, job, generation)
+        if not await self._replica_manager.replacements.run_cleaning(partition, work):
+            logger.info("%s was closed while it was cleaned", tp)
+        return True
+
+    async def _rewrite(
+        self, partition: Partition, half: FileHalf, job: CleaningJob, generation: int
+    ) -> None:
+        """Rewrite the segments of the job, and swap the result in."""
+        first_base = job.groups[0][0].base_offset
         try:
-            report = await self._run_cleaning(log_dir.half, job)
+            report = await self._run_cleaning(half, job)
             if not await self._finish(partition, report, generation):
-                logger.info("%s has changed while it was cleaned; it is cleaned again", tp)
-                await run_blocking(remove_cleaned, log_dir.half, job.partition_dir)
-                return True
+                logger.info(
+                    "%s has changed while it was cleaned; it is cleaned again",
+                    partition.topic_partition,
+                )
+                await run_blocking(remove_cleaned, half, job.partition_dir)
+                return
         except (CleaningError, CorruptLogError, StorageError) as error:
             # Retention may have deleted a segment under the cleaner.
-            if self._is_current(partition, generation) and log.segments[0] is segments[0]:
+            is_whole = partition.log.segments[0].base_offset == first_base
+            if self._is_current(partition, generation) and is_whole:
                 self._note_failure(partition, str(error))
             with suppress(StorageError):  # the disk may be what failed; a start removes them too
-                await run_blocking(remove_cleaned, log_dir.half, job.partition_dir)
-            return True
-        self._failures.succeeded(tp)
+                await run_blocking(remove_cleaned, half, job.partition_dir)
+            return
+        self._failures.succeeded(partition)
         self._count(partition, report)
-        return True
 
     async def _finish(self, partition: Partition, report: CleaningReport, generation: int) -> bool:
         """Swap the groups in, oldest first, and write the clean offset; False if the log has
         changed."""
+        replacements = self._replica_manager.replacements
         for group in report.groups:
             if not self._is_current(partition, generation):
                 return False
-            replacements = self._replica_manager.replacements
             if not await replacements.replace(partition, group, generation=generation):
                 return False
         if not self._is_current(partition, generation):
             return False
-        # In the log's turn: a truncation and the removal of the directory wait for it.
-        steps = partition.log.advance_clean_offset(report.clean_offset, generation)
-        work = asyncio.ensure_future(
-            self._replica_manager.log_workers.run(partition.topic_partition, steps)
+        return await replacements.advance_clean_offset(
+            partition, report.clean_offset, generation=generation
         )
-        # If the caller is cancelled, the write goes on, and its error has no reader.
-        work.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(work)
 
     def _is_current(self, partition: Partition, generation: int) -> bool:
         return (
@@ -265,7 +274,7 @@ class LogCleaner:
     def _note_failure(self, partition: Partition, reason: str) -> None:
         tp, now_ms = partition.topic_partition, self._replica_manager.now_ms()
         self._replica_manager.counters.cleanings_failed += 1
-        failure = self._failures.failed(tp, reason, now_ms)
+        failure = self._failures.failed(partition, reason, now_ms)
         level = logging.ERROR if failure.is_set_aside else logging.WARNING
         logger.log(
             level,

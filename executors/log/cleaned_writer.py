@@ -3,7 +3,8 @@
 Owns: the ``.cleaned`` files while they grow, and their removal when a cleaning fails.  Must not
 know which batches are kept, or the segments that are replaced.
 
-The files have the formats of a sealed segment's.  They are durable when ``finish`` returns.
+The files have the formats of a sealed segment's.  They are durable when ``finish`` returns.  The
+partition directory is never made: a topic that is deleted meanwhile must not come back as one.
 """
 
 from collections.abc import Sequence
@@ -82,10 +83,10 @@ class CleanedWriter:
         self._handle.flush()
         self._handle.close()
         self._index.finish()
-        self._half.put(self._path(INDEX_SUFFIX), self._index.offsets)
-        self._half.put(self._path(TIME_INDEX_SUFFIX), self._index.times)
+        self._create(INDEX_SUFFIX, self._index.offsets)
+        self._create(TIME_INDEX_SUFFIX, self._index.times)
         if self._aborted:
-            self._half.put(self._path(TXN_INDEX_SUFFIX), pack_txn_index(self._aborted))
+            self._create(TXN_INDEX_SUFFIX, pack_txn_index(self._aborted))
         self._half.flush_folder(self._partition_dir)
         return CleanedSegment(
             base_offset=self._base_offset,
@@ -111,6 +112,16 @@ class CleanedWriter:
         if self._waiting:
             self._handle.writev(self._waiting)
             self._waiting, self._waiting_bytes = [], 0
+
+    def _create(self, suffix: str, data: Buffer) -> None:
+        # Not ``put``, which makes a missing directory.
+        handle = self._half.open(self._path(suffix), create=True)
+        try:
+            if data:
+                handle.writev([data])
+            handle.flush()
+        finally:
+            handle.close()
 
     def _path(self, suffix: str) -> str:
         return f"{self._partition_dir}/{file_name(self._base_offset, suffix)}{CLEANED_SUFFIX}"

@@ -378,6 +378,6 @@ class ReplicaManager:
         await self.validations.refuse_waiting(partition)
         await self.verifications.refuse_waiting(partition)
         await self.truncations.wait_for_truncation(partition.topic_partition)
-        await self.replacements.wait_for_replacement(partition.topic_partition)
+        await self.replacements.end_cleaning(partition.topic_partition)
         await self._log_flusher.end_flushes(partition)
         await self.log_workers.end_work(partition.topic_partition)

@@ -1,11 +1,13 @@
-"""Replacements of segments by cleaned segments, in worker threads.
+"""Cleanings of open logs, and the replacements of segments by cleaned segments.
 
-Owns: the order of the steps.  No flush starts, the running flush ends, and only then segments are
-replaced, while nothing else works on the log.  Must not know how segments are cleaned, or which.
+Owns: the end of a cleaning before its log is closed, and the order of the steps of a replacement.
+No flush starts, the running flush ends, and only then segments are replaced, while nothing else
+works on the log.  Must not know how segments are cleaned, or which.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from sparklog.errors import StorageError
 from sparklog.executors.log import CleanedGroup
@@ -16,8 +18,9 @@ from sparklog.types import TopicPartition
 
 
 class SegmentReplacements:
-    """The replacements of one broker; flushes that waited for one go to ``carry_out``.
+    """The cleanings and replacements of one broker.
 
+    Flushes that waited for a replacement go to ``carry_out``.
     ``is_open`` tells whether a partition is still open here.  ``on_failure`` is called with each
     partition whose disk failed during a replacement.
     """
@@ -38,7 +41,35 @@ class SegmentReplacements:
         self._carry_out = carry_out
         self._on_failure = on_failure
         self._now_ms = now_ms
+        self._cleanings: dict[TopicPartition, asyncio.Task[None]] = {}
         self._running: dict[TopicPartition, asyncio.Task[bool]] = {}
+
+    async def run_cleaning(
+        self, partition: Partition, cleaning: Callable[[], Coroutine[Any, Any, None]]
+    ) -> bool:
+        """Run a cleaning of this log; return False if the log is closed, or was closed meanwhile.
+
+        The close of a log cancels its cleaning, and waits until the cleaning has ended
+        (``LogCleaner.abortCleaning``).  After the close, the paths of the log's files may lead to
+        the files of a new topic of the same name.
+        """
+        tp = partition.topic_partition
+        assert tp not in self._cleanings, f"{tp} is being cleaned already"
+        if not self._is_open(partition):
+            return False
+        task = asyncio.get_running_loop().create_task(cleaning())
+        self._cleanings[tp] = task
+        task.add_done_callback(lambda _: self._cleanings.pop(tp))
+        try:
+            await asyncio.wait([task])
+        finally:
+            if not task.done():  # the caller was cancelled
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled():
+            return False
+        task.result()
+        return True
 
     async def replace(self, partition: Partition, group: CleanedGroup, *, generation: int) -> bool:
         """Put a cleaned segment in the place of the segments that it was made from.
@@ -48,12 +79,43 @@ class SegmentReplacements:
         closed.  Raises StorageError and CorruptLogError.  The replacement goes on when the caller
         is cancelled.
         """
+        if not self._may_start(partition) or not partition.log.begin_replacement():
+            return False
+        return await self._start(partition, self._replace(partition, group, generation))
+
+    async def advance_clean_offset(
+        self, partition: Partition, offset: int, *, generation: int
+    ) -> bool:
+        """Record durably that the log has been compacted below ``offset``.
+
+        Returns False when the plan is outdated, as ``replace`` does.  Raises StorageError.  The
+        write goes on when the caller is cancelled.
+        """
+        if not self._may_start(partition):
+            return False
+        steps = partition.log.advance_clean_offset(offset, generation)
+        return await self._start(partition, self._log_workers.run(partition.topic_partition, steps))
+
+    async def end_cleaning(self, topic_partition: TopicPartition) -> None:
+        """End the cleaning of a log that is about to be closed.
+
+        A rewrite is cancelled; the replacement or the write that is running is waited for.
+        """
+        cleaning = self._cleanings.get(topic_partition)
+        if cleaning is not None:
+            cleaning.cancel()
+            await asyncio.wait([cleaning])
+        running = self._running.get(topic_partition)
+        if running is not None:
+            await asyncio.wait([running])
+
+    def _may_start(self, partition: Partition) -> bool:
+        return partition.topic_partition not in self._running and self._is_open(partition)
+
+    async def _start(self, partition: Partition, work: Coroutine[Any, Any, bool]) -> bool:
+        """Begin work that ``end_cleaning`` waits for from this call on, and return its result."""
         tp = partition.topic_partition
-        if tp in self._running or not self._is_open(partition):
-            return False
-        if not partition.log.begin_replacement():
-            return False
-        task = asyncio.get_running_loop().create_task(self._replace(partition, group, generation))
+        task = asyncio.get_running_loop().create_task(work)
         self._running[tp] = task
 
         def ended(task: asyncio.Task[bool]) -> None:
@@ -63,12 +125,6 @@ class SegmentReplacements:
 
         task.add_done_callback(ended)
         return await asyncio.shield(task)
-
-    async def wait_for_replacement(self, topic_partition: TopicPartition) -> None:
-        """Wait for the replacement in this log, if one is running."""
-        running = self._running.get(topic_partition)
-        if running is not None:
-            await asyncio.wait([running])
 
     async def _replace(self, partition: Partition, group: CleanedGroup, generation: int) -> bool:
         log, tp = partition.log, partition.topic_partition

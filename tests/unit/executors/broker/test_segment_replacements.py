@@ -1,6 +1,7 @@
 """Segments are replaced when no flush runs, and flushes that came meanwhile follow."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -9,7 +10,10 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.executors.log import CleanedGroup
 from sparklog.executors.partition import Partition
+from sparklog.metadata.records import TopicDeleted
 from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.storage_backends.memory_faults import Operation
+from tests.support.waiting import until
 from tests.unit.executors.broker.test_truncations import NOW, Follower, stored
 from tests.unit.executors.log.cleaned_logs import clean
 from tests.unit.executors.log.log_fixtures import read_all
@@ -130,12 +134,56 @@ def test_a_replacement_goes_on_when_the_cleaner_is_gone_and_a_close_waits_for_it
     run(test)
 
 
+@pytest.mark.parametrize("step", [".log.cleaned", "clean-offset"])
+def test_a_topic_is_deleted_after_the_step_of_a_cleaning_that_is_running(step: str) -> None:
+    async def test(follower: Follower, group: CleanedGroup) -> None:
+        partition, manager, half = follower[0], follower.replica_manager, follower.backend
+        generation = partition.log.generation
+        working, go_on = threading.Event(), threading.Event()
+
+        def hold(_: Operation, path: str) -> None:
+            if path.endswith(step) and not working.is_set():
+                working.set()
+                go_on.wait(30)
+
+        half.faults.slow = hold
+
+        async def clean() -> None:
+            replacements = manager.replacements
+            assert await replacements.replace(partition, group, generation=generation)
+            await replacements.advance_clean_offset(partition, 10, generation=generation)
+
+        cleaning = asyncio.create_task(manager.replacements.run_cleaning(partition, clean))
+        await until(working.is_set)
+        manager.image.replay_commit(2, [TopicDeleted(topic="t", topic_id=partition.topic_id)])
+        deleting = asyncio.create_task(manager.apply(manager.image, lead=True))
+        await until(lambda: manager.get(partition.topic_partition) is None)
+        await asyncio.wait([deleting], timeout=0.2)
+        assert half.is_folder("broker-1/t-0")
+        go_on.set()
+        assert not await cleaning
+        await deleting
+        assert partition.log.offline is None
+        assert partition.log.clean_offset == (10 if step == "clean-offset" else None)
+        assert not half.is_folder("broker-1/t-0")
+
+    run(test)
+
+
 def test_a_closed_partition_is_left_alone() -> None:
     async def test(follower: Follower, group: CleanedGroup) -> None:
         partition, manager = follower[0], follower.replica_manager
         manager._partitions.remove(partition.topic_partition)
-        assert not await manager.replacements.replace(partition, group, generation=0)
+        replacements = manager.replacements
+        assert not await replacements.replace(partition, group, generation=0)
         assert not partition.log.replacing
+        assert not await replacements.advance_clean_offset(partition, 10, generation=0)
+        assert partition.log.clean_offset is None
+
+        async def clean() -> None:
+            raise AssertionError("this log is closed")
+
+        assert not await replacements.run_cleaning(partition, clean)
 
     run(test)
 

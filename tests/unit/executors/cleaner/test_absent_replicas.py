@@ -12,7 +12,7 @@ from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest
 from sparklog.wire.records.builder import decode_records
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Client, Rig, run
-from tests.unit.executors.cleaner.test_log_cleaner import numbered, put, until_flushed
+from tests.unit.executors.cleaner.test_log_cleaner import ALONE, numbered, put, until_flushed
 
 TP = TopicPartition("t", 0)
 COMPACT = {
@@ -22,7 +22,6 @@ COMPACT = {
     "min_insync_replicas": "1",
     "delete_retention_ms": "0",
 }
-SETTINGS = {"log_cleaner_backoff_ms": "600000"}
 GONE = b"gone"
 
 
@@ -93,7 +92,7 @@ def test_a_tombstone_waits_for_a_replica_that_is_away() -> None:
             await clean(rig.brokers[1])
         assert (values_in_log(rig, 1), values_in_log(rig, 2)) == ([], [])
 
-    run(test, **SETTINGS)
+    run(test, **ALONE)
 
 
 def test_a_tombstone_waits_for_a_replica_that_is_not_cleaned() -> None:
@@ -118,7 +117,7 @@ def test_a_tombstone_waits_for_a_replica_that_is_not_cleaned() -> None:
         await clean(rig.brokers[1])
         assert values_in_log(rig, 1) == []
 
-    run(test, **SETTINGS)
+    run(test, **ALONE)
 
 
 @pytest.mark.parametrize("trouble", ["offline", "truncating", "no role", "a newer state", "closed"])
@@ -142,7 +141,7 @@ def test_a_replica_that_cannot_tell_is_taken_for_uncleaned(trouble: str) -> None
             asking.state = replace(asking.state, partition_epoch=-5)
         assert await lowest(asking) == 0
 
-    run(test, **SETTINGS)
+    run(test, **ALONE)
 
 
 def test_strangers_are_not_told_clean_offsets() -> None:
@@ -163,7 +162,7 @@ def test_the_only_replica_waits_for_nobody() -> None:
             await clean(rig.brokers[1])
         assert values_in_log(rig, 1) == []
 
-    run(test, **SETTINGS)
+    run(test, **ALONE)
 
 
 def test_a_log_with_gaps_is_repaired_when_its_topic_is_not_compacted_any_more() -> None:
@@ -187,4 +186,4 @@ def test_a_log_with_gaps_is_repaired_when_its_topic_is_not_compacted_any_more() 
         await until(lambda: rig.brokers[2].replica_manager.counters.damaged_ranges_found == 1)
         await until(lambda: rig.disk_of(2).read(path) == sound)
 
-    run(test, **SETTINGS, log_scrub_interval_ms="50")
+    run(test, **ALONE, log_scrub_interval_ms="50")

@@ -22,6 +22,7 @@ from sparklog.executors.log import CleanedGroup, CleanedSegment
 from sparklog.process import LINE_BYTES_MAX
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.storage_backends.memory_faults import Operation
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.wire.records.builder import Record
 from tests.support.waiting import until
@@ -207,11 +208,14 @@ def test_damage_is_told_by_file_and_position(tmp_path: Path) -> None:
     assert cleaned_files(half) == []
 
 
-@pytest.mark.parametrize("operation", ["writev", "flush", "put", "flush_folder", "open"])
-def test_a_disk_that_fails_leaves_nothing_and_the_next_cleaning_works(operation: str) -> None:
+@pytest.mark.parametrize("file", ["", ".log.cleaned", ".index.cleaned", ".timeindex.cleaned"])
+@pytest.mark.parametrize("operation", ["writev", "flush", "flush_folder", "open"])
+def test_a_disk_that_fails_leaves_nothing_and_the_next_cleaning_works(
+    operation: Operation, file: str
+) -> None:
     half = MemoryBackend()
     log, job = filled(half)
-    half.faults.fail_next(1, operation)  # type: ignore[arg-type]
+    half.faults.fail_next(1, operation, under=file if operation != "flush_folder" else "")
     with pytest.raises(CleaningError) as caught:
         asyncio.run(run_cleaning(half, job))
     assert caught.value.kind == "storage"

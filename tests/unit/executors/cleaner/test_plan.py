@@ -203,7 +203,7 @@ def test_groups_are_the_segments_in_order(sizes: list[int], limit: int, end: int
 
 
 def test_a_log_whose_cleanings_fail_waits_ever_longer_and_is_set_aside() -> None:
-    failures = FailedCleanings()
+    failures = FailedCleanings[TopicPartition]()
     now_ms, pauses = 0, []
     for _ in range(12):
         failure = failures.failed(TP, "disk full", now_ms)
@@ -221,7 +221,7 @@ def test_a_log_whose_cleanings_fail_waits_ever_longer_and_is_set_aside() -> None
 
 
 def test_a_log_that_is_gone_is_forgotten() -> None:
-    failures = FailedCleanings()
+    failures = FailedCleanings[TopicPartition]()
     failures.failed(TP, "corrupt", 0)
     failures.keep_only([TP])
     assert not failures.allow(TP, 0)

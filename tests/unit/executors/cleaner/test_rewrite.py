@@ -2,18 +2,31 @@
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, count
+from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparklog.errors import StorageError
 from sparklog.executors.cleaner.job import CleaningJob, CleaningReport
+from sparklog.executors.cleaner.rewrite import clean
+from sparklog.executors.log import remove_cleaned
+from sparklog.storage_backends.base import FileHalf
+from sparklog.storage_backends.local import LocalBackend
+from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import MAX_INT64, Compression, TimestampType
 from sparklog.wire.records.builder import Record
 from sparklog.wire.records.control import ControlType
-from tests.unit.executors.cleaner.model import FileLog, ModelBatch, model_clean, visible
+from tests.unit.executors.cleaner.model import (
+    PARTITION_DIR,
+    FileLog,
+    ModelBatch,
+    model_clean,
+    visible,
+)
 
 records = st.builds(
     Record,
@@ -236,3 +249,31 @@ def test_the_long_lives_meet_what_they_are_made_for() -> None:
         "segments that are joined",
     }
     assert min(met.values()) >= 10, met
+
+
+@pytest.mark.parametrize("kind", ["memory", "local"])
+def test_a_directory_that_is_renamed_during_a_rewrite_is_not_made_again(
+    kind: str, tmp_path: Path
+) -> None:
+    half: FileHalf = MemoryBackend() if kind == "memory" else LocalBackend(tmp_path)
+    log = FileLog(half)
+    for number in range(20):
+        log.append([Record(key=b"k", value=b"%d" % number)])
+    log.roll()
+    log.append([Record(key=b"k", value=b"last")])
+    log.roll()
+    job = log.job(now_ms=1)
+    assert job is not None
+    sizes: list[int] = []
+    clean(half, job, sizes.append)
+    remove_cleaned(half, PARTITION_DIR)
+    before, calls = half.list(PARTITION_DIR), count(1)
+
+    def rename_at_last(size: int) -> None:
+        if next(calls) == len(sizes):
+            half.rename_folder(PARTITION_DIR, "gone-delete")
+
+    with pytest.raises(StorageError):
+        clean(half, job, rename_at_last)
+    assert not half.is_folder(PARTITION_DIR)
+    assert [name for name in half.list("gone-delete") if not name.endswith(".cleaned")] == before
