@@ -86,7 +86,7 @@ def confirmed() -> Iterator[None]:
     """Meanwhile every transaction is confirmed, as if a coordinator had been asked."""
     real = LeaderRole._draft
 
-    def draft(self: LeaderRole, now_ms: int, in_transaction: bool) -> AppendDraft:
+    def draft(self: LeaderRole, now_ms: int, verified: bool) -> AppendDraft:
         return real(self, now_ms, True)
 
     with patch.object(LeaderRole, "_draft", draft):
