@@ -51,6 +51,7 @@ from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.spans import iter_spans
 from sparklog.executors.log.steps import Steps
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.executors.log.txn_index import ENTRY_BYTES
 from sparklog.storage_backends.base import FileHalf
 
 logger = logging.getLogger(__name__)
@@ -143,11 +144,14 @@ class SegmentSwap:
 
     def _begin(self, cleaned: CleanedSegment) -> None:
         """Mark the cleaned segment as complete, durably."""
-        for suffix, size in (
-            (LOG_SUFFIX, cleaned.size),
-            (INDEX_SUFFIX, cleaned.offset_entries * OffsetIndex.ENTRY.size),
-            (TIME_INDEX_SUFFIX, cleaned.time_entries * TimeIndex.ENTRY.size),
-        ):
+        sizes = {
+            LOG_SUFFIX: cleaned.size,
+            INDEX_SUFFIX: cleaned.offset_entries * OffsetIndex.ENTRY.size,
+            TIME_INDEX_SUFFIX: cleaned.time_entries * TimeIndex.ENTRY.size,
+        }
+        if cleaned.aborted_entries:
+            sizes[TXN_INDEX_SUFFIX] = cleaned.aborted_entries * ENTRY_BYTES
+        for suffix, size in sizes.items():
             path = cleaned.path(self._partition_dir, suffix)
             found = self._half.size(path)
             if found != size:

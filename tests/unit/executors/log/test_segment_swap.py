@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sparklog.errors import CorruptLogError, StorageError
-from sparklog.executors.log.cleaned_segments import CleanedGroup
+from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIXES, CleanedGroup
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.stats_file import TimestampRange
 from sparklog.executors.log.steps import Steps, run_through
@@ -216,19 +216,6 @@ def test_the_same_bases_after_a_truncation_are_other_segments() -> None:
     assert offsets(log) == list(range(50))
 
 
-def test_a_cleaned_file_of_another_size_is_refused() -> None:
-    desk = Desk()
-    log = rolled(desk)
-    group = group_of(desk, log)
-    path = group.segment.path(PARTITION_DIR, ".log")
-    desk.half.put(path, desk.half.read(path) + b"x")
-    with pytest.raises(CorruptLogError):
-        swap(log, group)
-    assert offsets(log) == list(range(63))
-    assert desk.names(".cleaned") == desk.names(".swap") == []
-    assert log.offline is None
-
-
 class PowerLostError(Exception):
     pass
 
@@ -411,6 +398,26 @@ def test_the_transaction_index_of_a_cleaned_segment_is_taken_over() -> None:
     assert aborted(log) == (ABORTED,)
     log.close(0)
     assert aborted(desk.open(clean=True)) == (ABORTED,)
+
+
+@pytest.mark.parametrize("suffix", CLEANED_SUFFIXES)
+@pytest.mark.parametrize("change", ["missing", "longer"])
+def test_a_swap_begins_only_with_every_cleaned_file(suffix: str, change: str) -> None:
+    desk = Desk()
+    log = with_aborted_transaction(desk)
+    group = clean(desk.half, log.segments[:2], lambda record: record.offset != 5)
+    path = group.segment.path(PARTITION_DIR, suffix)
+    if change == "missing":
+        desk.half.delete(path)
+    else:
+        desk.half.put(path, desk.half.read(path) + b"x")
+    with pytest.raises(StorageError if change == "missing" else CorruptLogError):
+        swap(log, group)
+    assert log.offline is None
+    assert [segment.base_offset for segment in log.segments] == [0, 4, 10]
+    assert aborted(log) == (ABORTED,)
+    assert desk.names(".cleaned") == desk.names(".swap") == []
+    log.check_invariants()
 
 
 @pytest.mark.parametrize("recovery_point", [0, 12])
