@@ -35,6 +35,7 @@ from sparklog.executors.partition.results import (
     ACKS_NONE,
     Appended,
     RequiredOffset,
+    UnverifiedTransactionError,
 )
 from sparklog.types import NO_TIMESTAMP, TimestampType
 from sparklog.wire.records.batch import BatchHeader, Buffer
@@ -191,6 +192,11 @@ class AppendDraft:
                 verified=self._verified,
                 ahead=self._ahead,
             )
+        except UnverifiedTransactionError as refusal:
+            self.refuse(
+                refusal
+            )  # at once: the batch is no refusal until the coordinator has spoken
+            return
         except KafkaError as refusal:
             self.verdicts.append((acks, end_offset, refusal))
             return

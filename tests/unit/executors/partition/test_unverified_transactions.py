@@ -6,16 +6,18 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import Appended, Partition, UnverifiedTransactionError
 from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.wire.records.control import ControlType, EndTxnMarker
-from tests.unit.executors.partition.partition_maker import NOW, Maker, batch
+from tests.unit.executors.partition.partition_maker import NODE, NOW, Maker, batch, led
 
 PRODUCER = 7
 
 
-def sent(sequence: int, epoch: int = 3, transactional: bool = True) -> tuple[bytes, int]:
+def sent(
+    sequence: int, epoch: int = 3, transactional: bool = True, acks: int = 1
+) -> tuple[bytes, int]:
     data = batch(
         b"a", producer_id=PRODUCER, epoch=epoch, sequence=sequence, transactional=transactional
     )
-    return data, 1
+    return data, acks
 
 
 def append(
@@ -60,6 +62,16 @@ def test_each_transaction_is_verified_anew(partition: Partition) -> None:
     end(partition, epoch=3)
     assert append(partition, sent(1)) == ["unverified 3"]
     assert append(partition, sent(1), verified=True) == [2]
+
+
+def test_a_transaction_is_verified_before_followers_have_the_marker_of_the_last_one() -> None:
+    """Other refusals wait until what they depend on is acknowledged."""
+    in_sync = (NODE, 2)
+    partition = Maker().open(led(replicas=in_sync, isr=in_sync, last_known=in_sync))
+    append(partition, sent(0, acks=-1), verified=True)
+    end(partition, epoch=3)
+    assert partition.high_watermark == 0
+    assert append(partition, sent(1, acks=-1)) == ["unverified 3"]
 
 
 def test_an_open_transaction_confirms_its_own_epoch_only(partition: Partition) -> None:
