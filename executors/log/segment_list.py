@@ -19,7 +19,7 @@ from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import Region
 from sparklog.wire.records.batch import BatchHeader, Buffer
 
-#: Reads of emptied batches in one read of a log; further ones are left to the reader's next read.
+#: Most reads of emptied batches in one read of a log; the reader's next read continues.
 _EMPTIED_READS_MAX: Final = 64
 
 
@@ -49,16 +49,17 @@ class LogRead(NamedTuple):
 
 
 class SegmentList:
-    """The segments, oldest first; there is always an active segment, the last."""
+    """The segments, oldest first; the last segment is the active one."""
 
-    __slots__ = ("_segments", "may_have_aborted", "replacements")
+    __slots__ = ("_segments", "_with_aborted", "replacements")
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._segments = list(segments)
         #: How often segments were replaced by cleaned segments.
         self.replacements = 0
-        #: Whether any transaction index may have entries.
-        self.may_have_aborted = any(segment.txn_index.entries for segment in self._segments)
+        #: The segments whose transaction index has entries, oldest first.
+        self._with_aborted: list[Segment] = []
+        self.find_aborted()
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -114,11 +115,13 @@ class SegmentList:
         except (StorageError, CorruptLogError):
             active.txn_index.undo()
             raise
-        self.may_have_aborted = True
+        if not self._with_aborted or self._with_aborted[-1] is not active:
+            self._with_aborted.append(active)
         return position
 
     def remove(self, segment: Segment) -> None:
         self._segments.remove(segment)
+        self.find_aborted()
 
     def index(self, segment: Segment) -> int:
         return self._segments.index(segment)
@@ -129,6 +132,11 @@ class SegmentList:
         assert self._segments[begin : begin + len(replaced)] == list(replaced)
         self._segments[begin : begin + len(replaced)] = [segment]
         self.replacements += 1
+        self.find_aborted()
+
+    def find_aborted(self) -> None:
+        """Find the segments whose transaction index has entries, after a change of segments."""
+        self._with_aborted = [segment for segment in self._segments if segment.txn_index.entries]
 
     def base_below(self, offset: int) -> int:
         """The base offset of the last segment after a truncation to ``offset``."""
@@ -142,6 +150,7 @@ class SegmentList:
             self.active.remove()
             self._segments.pop()
         self.active.truncate_to(offset)
+        self.find_aborted()
 
     def truncate_fully_and_start_at(self, create: Callable[[], Segment]) -> None:
         """Remove all files, then start with a new segment from ``create``."""
@@ -149,6 +158,7 @@ class SegmentList:
         for segment in reversed(self._segments):
             segment.remove()
         self._segments[:] = [create()]
+        self.find_aborted()
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
         """The segment that holds ``offset`` and all later segments; all segments for an earlier
@@ -193,20 +203,25 @@ class SegmentList:
             return LogRead(region=None, size=0, first_offset=offset)
         segment, position, size, first_offset = found
         aborted: tuple[AbortedTxn, ...] = ()
-        if with_aborted and self.may_have_aborted:
+        if with_aborted and self._with_aborted and self._last_aborted() >= offset:
             aborted = self.collect_aborted(offset, segment.offset_at(position + size))
         region = segment.region(position, size)
         return LogRead(region=region, size=size, first_offset=first_offset, aborted=aborted)
 
+    def _last_aborted(self) -> int:
+        """The offset of the last marker of an aborted transaction; there is one."""
+        return self._with_aborted[-1].txn_index.last_offset
+
     def collect_aborted(self, start: int, end: int) -> tuple[AbortedTxn, ...]:
         """Aborted transactions with offsets in [start, end), in the order of their markers."""
         found: list[AbortedTxn] = []
-        for segment in self.from_offset(start):
-            if segment.txn_index.entries:
-                more, complete = segment.txn_index.collect(start, end)
-                found += more
-                if complete:
-                    break
+        with_aborted = self._with_aborted
+        begin = max(bisect_right(with_aborted, start, key=_base_offset) - 1, 0)
+        for index in range(begin, len(with_aborted)):
+            more, complete = with_aborted[index].txn_index.collect(start, end)
+            found += more
+            if complete:
+                break
         return tuple(found)
 
     def check_invariants(self) -> None:
@@ -217,6 +232,7 @@ class SegmentList:
             assert before.next_offset <= after.base_offset
         for segment in self._segments:
             check_segment(segment)
+        assert self._with_aborted == [s for s in self._segments if s.txn_index.entries]
 
 
 def restore_producers(
@@ -244,7 +260,7 @@ def restore_producers(
             replayed += 1
         if segment.txn_index.stale:
             segment.txn_index.replace(aborted)
-            segments.may_have_aborted = segments.may_have_aborted or bool(aborted)
+            segments.find_aborted()
     return replayed
 
 

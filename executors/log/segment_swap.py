@@ -203,7 +203,7 @@ class SegmentSwap:
         largest = TimestampOffset(cleaned.largest_timestamp, cleaned.largest_offset)
         segment.indexes.trust_largest(largest)
         segment.indexes.times_known = True
-        segment.txn_index.entries = cleaned.aborted_entries
+        segment.txn_index.adopt(cleaned.aborted_entries)
         segment.last_append_ms = max(former.last_append_ms for former in replaced)
         segment.stats_pending = True
         self._segments.replace(replaced, segment)

@@ -1,7 +1,7 @@
 """The ``.txnindex`` of a segment: the aborted transactions whose markers lie in it.
 
 Owns: entries in a file that exists only while there are some, in the order of their markers
-(``TransactionIndex``).  Must not know batches or producers.
+(``TransactionIndex``), and which of them a lookup reads.  Must not know batches or producers.
 
 An entry, big endian (``AbortedTxn``): version i16 = 0, producer id, first offset, last offset (of
 the marker) and last stable offset as of the marker, i64 each.  Without an entry, a reader would
@@ -11,19 +11,22 @@ are rebuilt from the log.
 
 import struct
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sparklog.errors import DecodeError, StorageError
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.storage_backends.base import FileHalf
+from sparklog.executors.log.txn_index_blocks import BLOCK_BYTES, BLOCK_ENTRIES, TxnIndexBlocks
+from sparklog.storage_backends.base import FileHalf, shrunk_error
 
 _VERSION: Final = 0
 _ENTRY: Final = struct.Struct(">hqqqq")
 #: Bytes of an entry.
 ENTRY_BYTES: Final = _ENTRY.size
 _LAST_OFFSET: Final = struct.Struct(">18xq8x")
+#: Bytes that are read at once where every entry is read.
+_READ_BYTES: Final = 16 * BLOCK_BYTES
 
 
 class AbortedTxn(NamedTuple):
@@ -41,7 +44,16 @@ class AbortedTxn(NamedTuple):
 class TxnIndex:
     """One index file; the file cache opens it for every use."""
 
-    __slots__ = ("_files", "_half", "_leftover", "base_offset", "entries", "path", "stale")
+    __slots__ = (
+        "_blocks",
+        "_files",
+        "_half",
+        "_leftover",
+        "base_offset",
+        "entries",
+        "path",
+        "stale",
+    )
 
     def __init__(self, half: FileHalf, files: FileCache, path: str, base_offset: int) -> None:
         self._half = half
@@ -53,6 +65,8 @@ class TxnIndex:
         self.stale = False
         #: The file may exist although it should not.
         self._leftover = False
+        #: All blocks, or the first ones, which are whole; a lookup adds the others.
+        self._blocks: TxnIndexBlocks | None = None
 
     @property
     def size(self) -> int:
@@ -81,6 +95,10 @@ class TxnIndex:
         except StorageError:
             self._cut(self.entries)
             raise
+        if self._blocks is None:
+            self._blocks = TxnIndexBlocks()
+        if self._blocks.entries == self.entries:
+            self._blocks.add(*aborted[1:])
         self.entries += 1
 
     def undo(self) -> None:
@@ -90,7 +108,9 @@ class TxnIndex:
     def truncate_to(self, offset: int) -> None:
         """Forget transactions that ended at or after ``offset``.  Raises StorageError."""
         if self.entries:
-            self._cut(self._first_ending_from(self._read(), offset))
+            block = self._all_blocks().block_ending_from(offset)
+            within = _first_ending_from(self._read_block(block), offset)
+            self._cut(min(block * BLOCK_ENTRIES + within, self.entries))
             self.trim()
 
     def trim(self) -> None:
@@ -110,50 +130,84 @@ class TxnIndex:
             self._half.put(self.path, pack_txn_index(aborted))
         else:
             self._half.delete(self.path)
-        self.entries, self.stale, self._leftover = len(aborted), False, False
+        self.stale = self._leftover = False
+        self.adopt(len(aborted))
+
+    def adopt(self, entries: int) -> None:
+        """Take over a file with this number of right entries, in the place of what was there."""
+        self.entries, self._blocks = entries, None
 
     # reading
 
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last marker; -1 without entries.  Raises StorageError."""
+        return self._all_blocks().last_offset
+
     def collect(self, start: int, end: int) -> tuple[list[AbortedTxn], bool]:
-        """Transactions with offsets in [start, end), and whether no later segment has more."""
+        """Transactions with offsets in [start, end), and whether no later segment has more.
+
+        The entries are those of Kafka's ``collectAbortedTxns``.  Raises StorageError.
+        """
+        if not self.entries:
+            return [], False
+        blocks, complete = self._all_blocks().find(start, end)
         found: list[AbortedTxn] = []
-        data = self._read()
-        for index in range(self._first_ending_from(data, start), self.entries):
-            txn = AbortedTxn._make(_ENTRY.unpack_from(data, index * _ENTRY.size)[1:])
-            if txn.first_offset < end:
-                found.append(txn)
-            if txn.last_stable_offset >= end:
-                return found, True
-        return found, False
+        for block in blocks:
+            data = self._read_block(block)
+            begin = _first_ending_from(data, start) * _ENTRY.size
+            for _, *fields in _ENTRY.iter_unpack(data[begin:]):
+                txn = AbortedTxn._make(fields)
+                if txn.first_offset < end:
+                    found.append(txn)
+                if txn.last_stable_offset >= end:
+                    break
+        return found, complete
 
     def read_all(self) -> list[AbortedTxn]:
-        return unpack_txn_index(self._read())
+        return unpack_txn_index(self._read(0, self.size)) if self.entries else []
 
     def load(self, next_offset: int) -> None:
         """Take over the file of a segment that ends at ``next_offset``; ``stale`` if it is damaged.
 
         Raises StorageError.
         """
-        data = self._half.read(self.path)
+        checked = _EntryCheck(self.base_offset, next_offset)
+        blocks = TxnIndexBlocks()
+        more = True
         try:
-            aborted = unpack_txn_index(data, self.base_offset, next_offset)
+            while more:
+                data = self._half.read(self.path, blocks.entries * _ENTRY.size, _READ_BYTES)
+                for _ in checked.unpack(data):
+                    pass
+                blocks.add_blocks(data)
+                more = len(data) == _READ_BYTES
         except DecodeError:
             self.stale = True
         else:
-            self.entries = len(aborted)
-            self._leftover = not aborted
+            self.entries = blocks.entries
+            self._blocks = blocks if blocks.entries else None
+            self._leftover = not blocks.entries
 
-    def _read(self) -> bytes:
-        if not self.entries:
-            return b""
-        return self._files.handle(self._half, self.path, self.size).read(0, self.size)
+    def _all_blocks(self) -> TxnIndexBlocks:
+        """The blocks of all entries."""
+        blocks = self._blocks = self._blocks or TxnIndexBlocks()
+        while blocks.entries < self.entries:
+            position = blocks.entries * _ENTRY.size
+            blocks.add_blocks(self._read(position, min(_READ_BYTES, self.size - position)))
+        return blocks
 
-    def _first_ending_from(self, data: bytes, offset: int) -> int:
-        return bisect_left(
-            range(self.entries),
-            offset,
-            key=lambda index: _LAST_OFFSET.unpack_from(data, index * _ENTRY.size)[0],
-        )
+    def _read_block(self, block: int) -> bytes:
+        """The entries of a block; none behind the last block."""
+        position = block * BLOCK_BYTES
+        return self._read(position, max(min(BLOCK_BYTES, self.size - position), 0))
+
+    def _read(self, position: int, size: int) -> bytes:
+        handle = self._files.handle(self._half, self.path, self.size)
+        data = handle.read(position, size)
+        if len(data) < size:
+            raise shrunk_error(handle.path, position + len(data), self.size)
+        return data
 
     def _cut(self, entries: int) -> None:
         """Keep the first ``entries`` entries.
@@ -162,6 +216,8 @@ class TxnIndex:
         """
         self.entries = entries
         self._leftover = True
+        if self._blocks is not None:
+            self._blocks.cut(entries)
         with suppress(StorageError):
             self.trim()
 
@@ -178,12 +234,33 @@ def unpack_txn_index(
 
     Raises DecodeError naming the byte.
     """
-    whole = len(data) - len(data) % _ENTRY.size
-    found: list[AbortedTxn] = []
-    before = AbortedTxn(0, 0, base_offset - 1, 0)
-    for position in range(0, whole, _ENTRY.size):
-        version, *fields = _ENTRY.unpack_from(data, position)
-        txn = AbortedTxn._make(fields)
+    return list(_EntryCheck(base_offset, next_offset).unpack(data))
+
+
+class _EntryCheck:
+    """Checks entries against the entries before them, and against the offsets of their segment."""
+
+    __slots__ = ("_before", "_next_offset", "_position")
+
+    def __init__(self, base_offset: int, next_offset: int | None) -> None:
+        self._before = AbortedTxn(0, 0, base_offset - 1, 0)
+        self._next_offset = next_offset
+        self._position = 0
+
+    def unpack(self, data: bytes | memoryview) -> Iterator[AbortedTxn]:
+        """The next entries.  Raises DecodeError naming the byte in the file."""
+        whole = len(data) - len(data) % _ENTRY.size
+        for version, *fields in _ENTRY.iter_unpack(data[:whole]):
+            txn = AbortedTxn._make(fields)
+            self._check(version, txn)
+            self._before = txn
+            self._position += _ENTRY.size
+            yield txn
+        if whole != len(data):
+            raise DecodeError(f"transaction index entry at byte {self._position} is cut off")
+
+    def _check(self, version: int, txn: AbortedTxn) -> None:
+        position, before = self._position, self._before
         if version != _VERSION:
             raise DecodeError(f"transaction index entry at byte {position} has version {version}")
         if not (
@@ -191,11 +268,15 @@ def unpack_txn_index(
             and 0 <= txn.first_offset < txn.last_offset
             and before.last_offset < txn.last_offset
             and before.last_stable_offset <= txn.last_stable_offset <= txn.last_offset + 1
-            and (next_offset is None or txn.last_offset < next_offset)
+            and (self._next_offset is None or txn.last_offset < self._next_offset)
         ):
             raise DecodeError(f"transaction index entry at byte {position} cannot be true: {txn}")
-        found.append(txn)
-        before = txn
-    if whole != len(data):
-        raise DecodeError(f"transaction index entry at byte {whole} is cut off")
-    return found
+
+
+def _first_ending_from(data: bytes, offset: int) -> int:
+    """The number of the first of these entries whose marker is at or after ``offset``."""
+    return bisect_left(
+        range(len(data) // _ENTRY.size),
+        offset,
+        key=lambda number: _LAST_OFFSET.unpack_from(data, number * _ENTRY.size)[0],
+    )
