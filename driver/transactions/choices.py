@@ -62,14 +62,23 @@ def after_init_producer_id(
         raise concurrent(transaction.transactional_id)
     if transaction.state == TransactionState.ONGOING:
         return transaction.fenced(now_ms, transaction.client_version)
-    if transaction.epochs_exhausted and (
-        expected is None or expected.epoch == transaction.producer_epoch
-    ):
-        return transaction.with_next_producer_id(
-            new_producer_id(), request.timeout_ms, now_ms, goes_on=expected is not None
-        )
     expected_epoch = None if expected is None else expected.epoch
+    if _needs_producer_id(transaction, expected_epoch):
+        return transaction.with_next_producer_id(
+            new_producer_id(), request.timeout_ms, expected_epoch, now_ms
+        )
     return transaction.with_next_epoch(request.timeout_ms, expected_epoch, now_ms)
+
+
+def _needs_producer_id(transaction: Transaction, expected_epoch: int | None) -> bool:
+    """Whether the next epoch would be one that no client may have."""
+    if not transaction.epochs_exhausted:
+        return False
+    if expected_epoch is None or expected_epoch == transaction.producer_epoch:
+        return True
+    # The epoch of abort markers, which the fenced producer cannot take over any more.
+    fenced = transaction.producer_epoch > EPOCH_MAX
+    return fenced and expected_epoch == transaction.last_producer_epoch
 
 
 def after_add_partitions(

@@ -44,8 +44,9 @@ class Transaction:
         next_producer_id: the id that follows when the epochs of ``producer_id`` have run out; -1
             otherwise.
         producer_epoch: the epoch that the producer uses now; -1 before the first.
-        last_producer_epoch: the epoch before the last bump that the producer itself asked for; -1
-            when the bump fenced a producer.  A retry of that request is recognised by it.
+        last_producer_epoch: the epoch before the last bump; -1 when another producer was started.
+            By it the producer is recognised when it repeats its request, or when it goes on after
+            its transaction was aborted.
         timeout_ms: milliseconds after which an open transaction is aborted.
         partitions: the partitions of the open transaction.
         start_ms: milliseconds of the time of day when the transaction began; -1 without one.
@@ -90,7 +91,8 @@ class Transaction:
             if expected_epoch == self.producer_epoch:
                 last_epoch = self.producer_epoch
             elif expected_epoch == self.last_producer_epoch:
-                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch  # a retry
+                # A retry, or an aborted producer: this epoch is that of its abort markers.
+                epoch, last_epoch = self.producer_epoch, self.last_producer_epoch
             else:
                 raise KafkaError(
                     ErrorCode.PRODUCER_FENCED,
@@ -108,18 +110,19 @@ class Transaction:
         )
 
     def with_next_producer_id(
-        self, producer_id: int, timeout_ms: int, now_ms: int, *, goes_on: bool
+        self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> "Transaction":
         """The epochs of the producer id have run out, so the producer gets a new id.
 
         Args:
-            goes_on: the producer goes on after an error, so that it may repeat its request.
+            expected_epoch: as in ``with_next_epoch``.
         """
+        last_epoch = NO_PRODUCER_EPOCH if expected_epoch is None else expected_epoch
         return self._to(
             TransactionState.EMPTY,
             producer_id=producer_id,
             producer_epoch=0,
-            last_producer_epoch=self.producer_epoch if goes_on else NO_PRODUCER_EPOCH,
+            last_producer_epoch=last_epoch,
             timeout_ms=timeout_ms,
             partitions=frozenset(),
             start_ms=NO_TIMESTAMP,
@@ -140,15 +143,15 @@ class Transaction:
         )
 
     def fenced(self, now_ms: int, client_version: int) -> "Transaction":
-        """The transaction aborts and its producer is fenced: a new one started, or time ran out.
+        """The transaction aborts and its producer is fenced: InitProducerId, or time ran out.
 
-        The bumped epoch is in the abort markers, and no client is ever given it.  The next
-        InitProducerId bumps it once more.
+        The bumped epoch is in the abort markers.  The fenced producer gets it when it goes on
+        (KIP-360); for another producer it is bumped once more.
         """
         fencing = self._to(
             TransactionState.PREPARE_EPOCH_FENCE,
             producer_epoch=self.producer_epoch + 1,
-            last_producer_epoch=NO_PRODUCER_EPOCH,
+            last_producer_epoch=self.producer_epoch,
         )
         return fencing._to(
             TransactionState.PREPARE_ABORT,

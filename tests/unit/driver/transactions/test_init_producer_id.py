@@ -52,6 +52,28 @@ def test_a_producer_goes_on_after_an_error() -> None:
     assert rig.result(again) == rig.result(going_on)
 
 
+@pytest.mark.parametrize("version", [V1, V2])
+def test_a_producer_that_goes_on_aborts_its_own_transaction(version: int) -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(T0, version=version)
+    going_on = rig.init(expected=producer)
+    rig.append_all()
+    (markers,) = rig.markers
+    assert (markers.committed, markers.producer.epoch) == (False, producer.epoch + 1)
+    rig.settle()
+    assert rig.result(going_on) == (producer.producer_id, producer.epoch + 1)
+    again = rig.init(expected=producer)  # its response was lost
+    rig.settle()
+    assert rig.result(again) == rig.result(going_on)
+
+
+def test_a_producer_cannot_go_on_once_another_one_was_started() -> None:
+    rig = ShardRig()
+    producer = rig.ongoing(T0)
+    rig.started()
+    assert rig.refusal(rig.init(expected=producer)) == ErrorCode.PRODUCER_FENCED
+
+
 def test_a_fenced_producer_cannot_go_on() -> None:
     rig = ShardRig()
     first = rig.started()
@@ -93,6 +115,21 @@ def test_fencing_at_the_last_epoch_leaves_room_for_its_markers() -> None:
     assert rig.markers[0].producer == (producer.producer_id, MAX_INT16)
     rig.settle()
     assert rig.result(starting) == (101, 0)
+
+
+def test_a_producer_that_aborts_its_transaction_at_the_last_epoch_gets_a_new_id() -> None:
+    rig = ShardRig()
+    producer = rig.started()
+    while producer.epoch < MAX_INT16 - 1:
+        producer = rig.started()
+    rig.add(producer, T0)
+    rig.append_all()
+    going_on = rig.init(expected=producer)
+    rig.settle()
+    assert rig.result(going_on) == (101, 0)
+    again = rig.init(expected=producer)  # its response was lost
+    rig.settle()
+    assert rig.result(again) == (101, 0)
 
 
 @pytest.mark.parametrize(

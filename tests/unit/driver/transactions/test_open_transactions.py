@@ -132,8 +132,10 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() 
     rig.settle()
     assert rig.refusal(rig.end(producer)) == ErrorCode.PRODUCER_FENCED
     going_on = rig.init(expected=producer)
-    assert rig.refusal(going_on) == ErrorCode.PRODUCER_FENCED
+    rig.settle()
+    assert rig.result(going_on) == (producer.producer_id, producer.epoch + 1)
     assert rig.started().epoch == producer.epoch + 2
+    assert rig.refusal(rig.init(expected=producer)) == ErrorCode.PRODUCER_FENCED
 
 
 def test_a_transaction_that_is_ending_does_not_time_out() -> None:
