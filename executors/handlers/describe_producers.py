@@ -10,6 +10,7 @@ from typing import Final
 from sparklog.errors import KafkaError
 from sparklog.executors.partition import ProducerEntry
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.metadata.topic_names import check_topic_name
 from sparklog.service.error_responses import refuse_describe_producers
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import Slices, in_slices
@@ -57,6 +58,7 @@ def _describe_topic(
     for number in numbers:
         yield _PARTITION_UNITS
         try:
+            check_topic_name(name)
             partition = replica_manager.find(name, number)
             partition.require_online()
         except KafkaError as error:

@@ -7,7 +7,7 @@ client of transaction version 2 (KIP-890).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.driver.control_plane.handlers.transactional_requests import (
     OLD_CLIENT_VERSION,
@@ -63,9 +63,9 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
     ) -> AddPartitionsToTxnResponse:
         topics = request.v3_and_below_topics
         partitions = _partitions(topics)
-        unknown = frozenset(tp for tp in partitions if not _may_add(image(), tp))
-        code = ErrorCode.OPERATION_NOT_ATTEMPTED if unknown else ErrorCode.NONE
-        if not unknown:
+        refused = _refused(image(), partitions)
+        code = ErrorCode.OPERATION_NOT_ATTEMPTED if refused else ErrorCode.NONE
+        if not refused:
             try:
                 await transactions.submit(
                     context,
@@ -85,8 +85,7 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
                 raise known_to(context.version, _FENCED_FROM, error) from None
 
         def code_of(topic: str, partition: int) -> ErrorCode:
-            is_unknown = TopicPartition(topic, partition) in unknown
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_unknown else code
+            return refused.get(TopicPartition(topic, partition), code)
 
         return AddPartitionsToTxnResponse(
             results_by_topic_v3_and_below=topic_results(topics, code_of)
@@ -156,8 +155,14 @@ def _partitions(topics: tuple[AddPartitionsToTxnTopic, ...]) -> frozenset[TopicP
     return frozenset(TopicPartition(t.name, number) for t in topics for number in t.partitions)
 
 
-def _may_add(image: ClusterImage, topic_partition: TopicPartition) -> bool:
-    """Whether a producer may write there; internal topics are only for coordinators."""
-    if topic_partition.topic in INTERNAL_TOPICS:
-        return False
-    return image.partition(topic_partition) is not None
+def _refused(
+    image: ClusterImage, partitions: Iterable[TopicPartition]
+) -> Mapping[TopicPartition, ErrorCode]:
+    """The partitions to which a producer cannot write; internal topics are for coordinators."""
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for tp in partitions:
+        if tp.topic in INTERNAL_TOPICS:
+            refused[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif image.partition(tp) is None:
+            refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return refused
