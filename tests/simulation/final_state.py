@@ -45,6 +45,24 @@ class FinalLog:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedLog:
+    """What a reader of committed records gets of a partition: values by offset.
+
+    ``damage`` says why they end below the last stable offset.
+    """
+
+    end: int
+    last_stable_offset: int
+    records: Mapping[int, bytes | None]
+    damage: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing keeps readers from its end."""
+        return not self.damage and self.last_stable_offset == self.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalCommit:
     """One file of the journal."""
 
@@ -66,11 +84,14 @@ class NodeImage:
 class FinalState:
     """``partition_dirs``: broker -> name of a partition directory -> the topic that it belongs to.
 
-    ``replicas`` are what every broker holds of every partition.
+    ``replicas`` are what every broker holds of every partition.  ``cleaned_logs`` are those of
+    coordinators whose copies may have been compacted to different degrees.
     """
 
     logs: Mapping[LogId, FinalLog] = field(default_factory=dict)
+    committed_logs: Mapping[LogId, CommittedLog] = field(default_factory=dict)
     compacted_logs: tuple[LogId, ...] = ()
+    cleaned_logs: tuple[LogId, ...] = ()
     replicas: tuple[ReplicaSeen, ...] = ()
     journal: tuple[JournalCommit, ...] = ()
     images: tuple[NodeImage, ...] = ()

@@ -22,6 +22,7 @@ from tests.simulation.events import (
     ProduceRefused,
     ProduceUnknown,
 )
+from tests.simulation.transaction_events import TransactionEvent
 
 #: Behind every position.
 NEVER = sys.maxsize
@@ -55,19 +56,19 @@ class History:
     """Events, each with the virtual time at which it was recorded."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
-        self.events: list[Event | CompactionEvent] = []
+        self.events: list[Event | CompactionEvent | TransactionEvent] = []
         self.times_ms: list[int] = []
         self._now_ms = now_ms
         self._ops = count(1)
 
     @classmethod
-    def of(cls, *events: Event | CompactionEvent) -> "History":
+    def of(cls, *events: Event | CompactionEvent | TransactionEvent) -> "History":
         history = cls()
         for event in events:
             history.record(event)
         return history
 
-    def record(self, event: Event | CompactionEvent) -> None:
+    def record(self, event: Event | CompactionEvent | TransactionEvent) -> None:
         self.events.append(event)
         self.times_ms.append(self._now_ms())
 

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -22,12 +22,15 @@ from tests.simulation.exercised import count_journal
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import History
 from tests.simulation.workloads import (
+    chains,
     closest,
     collect,
     commits,
+    committed_readers,
     compacted,
     compaction_sight,
     consume,
+    coordinator_crashes,
     delete_records,
     ending,
     follow,
@@ -44,6 +47,8 @@ from tests.simulation.workloads import (
     settings,
     stranding,
     topics,
+    transaction_sight,
+    transactional,
     transactions,
 )
 from tests.simulation.workloads.scene import Scene
@@ -81,6 +86,13 @@ COMPACTED: Mapping[str, Workload] = {
     "tables": compacted.read_tables,
     "seldom": compacted.read_seldom,
 }
+#: There where there are transactions, likewise.
+TRANSACTIONAL: Mapping[str, Workload] = {
+    "input": transactional.feed,
+    "transactional": transactional.run,
+    "chain": chains.run,
+    "committed": committed_readers.run,
+}
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {
     "unclean.leader.election.enable": "true",
@@ -90,6 +102,8 @@ UNCLEAN: Mapping[str, str] = {
 GROUPS_SHARE = 0.3
 #: How many have compacted topics, likewise.
 COMPACTED_SHARE = 0.1
+#: How many of the others have transactions, likewise.
+TRANSACTIONS_SHARE = 0.0
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -110,6 +124,11 @@ def has_compacted_topics(seed: int) -> bool:
     return random.Random(f"{seed}/compacted").random() < COMPACTED_SHARE
 
 
+def has_transactions(seed: int) -> bool:
+    chance = random.Random(f"{seed}/transactions")
+    return chance.random() < TRANSACTIONS_SHARE and not has_compacted_topics(seed)
+
+
 def run(seed: int, *, bug: str | None = None) -> Verdict:
     """Everything that follows from a seed."""
     chance = random.Random(f"{seed}/scenario")
@@ -121,6 +140,9 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
     with_compacted = has_compacted_topics(seed)
     if with_compacted:
         settings |= compacted.settings(random.Random(f"{seed}/compacted settings"))
+    with_transactions = has_transactions(seed)
+    if with_transactions:
+        settings |= transactional.settings(random.Random(f"{seed}/transactional settings"))
     world = World(seed, brokers=brokers, settings=settings, bug=bug)
     history = world.history = History(world.now_ms)
     scene = Scene(world=world, history=history)
@@ -129,7 +151,11 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
         try:
             final = world.run(
                 lambda world: _play(
-                    scene, chance, with_groups=with_groups, with_compacted=with_compacted
+                    scene,
+                    chance,
+                    with_groups=with_groups,
+                    with_compacted=with_compacted,
+                    with_transactions=with_transactions,
                 )
             )
             found = violations(history, final)
@@ -161,7 +187,12 @@ def _settings(chance: random.Random) -> dict[str, str]:
 
 
 async def _play(
-    scene: Scene, chance: random.Random, *, with_groups: bool, with_compacted: bool
+    scene: Scene,
+    chance: random.Random,
+    *,
+    with_groups: bool,
+    with_compacted: bool,
+    with_transactions: bool,
 ) -> FinalState:
     world = scene.world
     recovery_ms = int(world.settings["unclean.recovery.timeout.ms"])
@@ -173,6 +204,9 @@ async def _play(
     await world.client("setup").run(_create_topics(scene, chance))
     if with_compacted:
         creating = compacted.create_topics(scene, world.stream("compacted"))
+        await world.client("setup").run(creating)
+    if with_transactions:
+        creating = transactional.create_topics(scene, world.stream("transactional"))
         await world.client("setup").run(creating)
     workloads = {**STEADY, **{name: w for name, w in OFTEN.items() if chance.random() < 0.8}}
     rare = world.stream("rare")
@@ -187,6 +221,8 @@ async def _play(
         workloads["commits"] = groups.commit_alone
     if with_compacted:
         workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | COMPACTED
+    if with_transactions:
+        workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | TRANSACTIONAL
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
@@ -200,6 +236,9 @@ async def _play(
         world.loop.create_task(every_trouble[name](scene, world.stream(f"nemesis {name}")))
         for name in troubles
     ]
+    if with_transactions:
+        stream = world.stream("nemesis coordinator crashes")
+        faults.append(world.loop.create_task(coordinator_crashes.run(scene, stream)))
     looking = [world.loop.create_task(observe.run(scene))]
     if with_compacted:
         looking.append(world.loop.create_task(compaction_sight.run(scene)))
@@ -210,7 +249,12 @@ async def _play(
     await _ended([*faults, *clients, *looking, growth])
     await ending.heal(scene)
     await transactions.finish(scene)
+    if with_transactions:
+        await transaction_sight.settle(scene)
     await world.client("prober").run(ending.probe(scene, "prober"))
+    if with_transactions:
+        await chains.drain(scene)
+        await transaction_sight.settle(scene)
     await groups.drain(scene)
     await scaling.finish_drains(scene)
     await ending.await_in_sync(scene)
@@ -276,7 +320,9 @@ def _remembered(scene: Scene) -> Iterator[None]:
         patch("tests.simulation.hosts.ControlPlane", RememberedControlPlane),
         patch("tests.simulation.hosts.Broker", RememberedBroker),
         commits.noted(scene),
-        transactions.confirmed(),
+        transactions.confirmed() if not has_transactions(scene.world.seed) else nullcontext(),
+        coordinator_crashes.planned(scene),
+        transaction_sight.committed(scene),
         observe.high_watermarks(scene),
         compaction_sight.committed(scene),
         observe.stops(scene),

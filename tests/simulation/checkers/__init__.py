@@ -8,12 +8,17 @@ from typing import TypeAlias
 
 from tests.simulation.checkers import (
     acknowledged,
+    atomicity,
     committed,
     committed_offsets,
+    committed_reads,
     compaction,
+    decisions,
     deletions,
     duplicates,
     elections,
+    exactly_once,
+    fenced_producers,
     gapless,
     ghosts,
     group_owners,
@@ -28,6 +33,7 @@ from tests.simulation.checkers import (
     read_bounds,
     replicas,
     same_record,
+    stable_offsets,
 )
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import History
@@ -36,12 +42,17 @@ Check: TypeAlias = Callable[[History, FinalState], list[str]]
 
 CHECKERS: Mapping[str, Check] = {
     "acknowledged": acknowledged.check,
+    "atomicity": atomicity.check,
     "committed": committed.check,
     "committed_offsets": committed_offsets.check,
+    "committed_reads": committed_reads.check,
     "compaction": compaction.check,
+    "decisions": decisions.check,
     "deletions": deletions.check,
     "duplicates": duplicates.check,
     "elections": elections.check,
+    "exactly_once": exactly_once.check,
+    "fenced_producers": fenced_producers.check,
     "gapless": gapless.check,
     "ghosts": ghosts.check,
     "group_owners": group_owners.check,
@@ -56,6 +67,7 @@ CHECKERS: Mapping[str, Check] = {
     "read_bounds": read_bounds.check,
     "replicas": replicas.check,
     "same_record": same_record.check,
+    "stable_offsets": stable_offsets.check,
 }
 
 

@@ -19,7 +19,7 @@ def check(history: History, final: FinalState) -> list[str]:
     known: dict[LogId, Known] = {}
     found: list[str] = []
     for at, seen in history.each(ReplicaSeen):
-        if seen.log in final.compacted_logs:
+        if seen.log in final.compacted_logs or seen.log in final.cleaned_logs:
             continue  # see ``compaction``
         copies = promises.copies[seen.log]
         # After a legal loss one that has not heard of it may hold what was there before.

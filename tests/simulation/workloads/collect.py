@@ -12,10 +12,12 @@ from uuid import UUID
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log_dirs.partition_dirs import parse_partition_dir
 from sparklog.metadata.records import from_json
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.simulation.disk import HostDisk
 from tests.simulation.final_state import FinalState, JournalCommit, NodeImage
 from tests.simulation.log_reading import read_log
 from tests.simulation.workloads import observe
+from tests.simulation.workloads.committed_readers import read_committed_log
 from tests.simulation.workloads.scene import Scene
 
 
@@ -23,10 +25,15 @@ async def collect(scene: Scene, name: str) -> FinalState:
     """Everything that is left, the logs as a client reads them."""
     async with await scene.world.cluster_client(name) as cluster:
         logs = {log: await read_log(cluster, log) for log in scene.logs}
+        committed = {log: await read_committed_log(cluster, log) for log in scene.transaction_logs}
+    whole = logs.keys() | committed.keys()
+    names = (CONSUMER_OFFSETS, TRANSACTION_STATE) if scene.transactional else ()
     return FinalState(
         logs=logs,
+        committed_logs=committed,
         compacted_logs=tuple(scene.compacted_logs),
-        replicas=tuple(seen for seen in observe.replicas(scene) if seen.log in logs),
+        cleaned_logs=tuple(scene.coordinator_logs(*names)),
+        replicas=tuple(seen for seen in observe.replicas(scene) if seen.log in whole),
         journal=_journal(scene),
         images=tuple(_images(scene)),
         partition_dirs={

@@ -211,28 +211,33 @@ async def disks(scene: Scene, chance: random.Random) -> None:
 
 async def controller(scene: Scene, chance: random.Random) -> None:
     """Controllers that are killed, replaced while they stand still, or whose journal fails."""
-    world = scene.world
     while not scene.over:
         await scene.pause(chance, CALM_MS)
-        what = chance.randrange(5)
-        if world.control.node is None:
-            await asyncio.sleep(0.5)
-        elif what == 0:
-            await world.kill_control_plane()
-            await scene.pause(chance, TROUBLE_MS)
-            await world.start_control_plane()
-        elif what in (1, 2):
-            await _replace(scene, chance)
-        elif what == 3:
-            world.control.disk.faults.fail_next(
-                chance.choice((1, 1, 2)), "put_if_absent", after=chance.random() < 0.7
-            )
-            scene.count("journal_faults")
-        else:
-            world.control.disk.fill(chance.choice((0, 1000)))
-            await scene.pause(chance, TROUBLE_MS)
-            world.control.disk.heal()
-            scene.count("journal_faults")
+        async with scene.controlling:
+            await _trouble_controller(scene, chance)
+
+
+async def _trouble_controller(scene: Scene, chance: random.Random) -> None:
+    world = scene.world
+    what = chance.randrange(5)
+    if world.control.node is None:
+        await asyncio.sleep(0.5)
+    elif what == 0:
+        await world.kill_control_plane()
+        await scene.pause(chance, TROUBLE_MS)
+        await world.start_control_plane()
+    elif what in (1, 2):
+        await _replace(scene, chance)
+    elif what == 3:
+        world.control.disk.faults.fail_next(
+            chance.choice((1, 1, 2)), "put_if_absent", after=chance.random() < 0.7
+        )
+        scene.count("journal_faults")
+    else:
+        world.control.disk.fill(chance.choice((0, 1000)))
+        await scene.pause(chance, TROUBLE_MS)
+        world.control.disk.heal()
+        scene.count("journal_faults")
 
 
 async def _replace(scene: Scene, chance: random.Random) -> None:

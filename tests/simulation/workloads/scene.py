@@ -14,7 +14,7 @@ from uuid import UUID
 from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.executors.broker import Broker
 from sparklog.metadata import PartitionImage
-from sparklog.metadata.topic_names import CONSUMER_OFFSETS
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparklog.types import NO_NODE, Compression
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.simulation.events import LogId
@@ -52,6 +52,8 @@ class Scene:
     topics: list[Topic] = field(default_factory=list)
     #: Compacted topics, which are there all the time too.
     compacted: list[Topic] = field(default_factory=list)
+    #: Topics that transactions write to, likewise.
+    transactional: list[Topic] = field(default_factory=list)
     #: Topics that come and go, while they are known to be there.
     passing: dict[str, Topic] = field(default_factory=dict)
     #: Brokers that are not there from the beginning.
@@ -69,6 +71,10 @@ class Scene:
     groups: dict[str, tuple[Topic, ...]] = field(default_factory=dict)
     #: Decided, but not ended for sure (``transactions``).
     open_transactions: list[Any] = field(default_factory=list)
+    #: What is to happen to a control plane (``coordinator_crashes``).
+    coordinator_plan: Any = None
+    #: Held by whoever ends and starts control planes.
+    controlling: asyncio.Lock = field(default_factory=asyncio.Lock)
     over: bool = False
     #: Some partition has not come back to its replicas for so long that no more is waited.
     stuck: bool = False
@@ -81,18 +87,32 @@ class Scene:
     def compacted_logs(self) -> list[LogId]:
         return [log for topic in self.compacted for log in topic.logs]
 
+    @property
+    def transaction_logs(self) -> list[LogId]:
+        return [log for topic in self.transactional for log in topic.logs]
+
+    def is_transactional(self, log: LogId) -> bool:
+        return any(topic.topic_id == log.topic_id for topic in self.transactional)
+
     def compacts(self, log: LogId) -> bool:
         return any(topic.topic_id == log.topic_id for topic in self.compacted)
 
     @property
     def kept_logs(self) -> list[LogId]:
-        """``logs``, those that are compacted, and those of the coordinators of groups."""
+        """Every partition that is there to the end, those of coordinators too."""
+        own = self.logs + self.compacted_logs + self.transaction_logs
+        return own + self.coordinator_logs(CONSUMER_OFFSETS, TRANSACTION_STATE)
+
+    def coordinator_logs(self, *names: str) -> list[LogId]:
+        """The partitions of internal topics, as far as the controller knows them."""
         control = self.world.control.control_plane
-        topic = control.image.topic(CONSUMER_OFFSETS) if control is not None else None
-        if topic is None:
-            return self.logs + self.compacted_logs
-        logs = [LogId(topic.name, topic.topic_id, number) for number in topic.partitions]
-        return self.logs + self.compacted_logs + logs
+        found = [control.image.topic(name) for name in names] if control is not None else []
+        return [
+            LogId(topic.name, topic.topic_id, number)
+            for topic in found
+            if topic is not None
+            for number in topic.partitions
+        ]
 
     @property
     def now_ms(self) -> int:

@@ -1,0 +1,47 @@
+"""Each input record of a chain that has drained is in its committed output, exactly once.
+
+So the offsets that a chain commits are committed if and only if its outputs are visible.
+"""
+
+from collections import Counter
+
+from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from tests.simulation.chain_records import Input, input_of
+from tests.simulation.checkers.promises import promises_of
+from tests.simulation.final_state import FinalState
+from tests.simulation.history import History
+from tests.simulation.transaction_events import ChainDrained
+
+
+def check(history: History, final: FinalState) -> list[str]:
+    promises = promises_of(history)
+    internal = [
+        log for log in promises.copies if log.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+    ]
+    if any(promises.may_be_lost(log, 0) for log in [*internal, *final.committed_logs]):
+        return []
+    if not all(state.is_whole for state in final.committed_logs.values()):
+        return []  # see ``stable_offsets``
+    outputs: Counter[Input] = Counter(
+        place
+        for state in final.committed_logs.values()
+        for value in state.records.values()
+        if (place := input_of(value)) is not None
+    )
+    found: list[str] = []
+    for _, drained in history.each(ChainDrained):
+        for log, end in drained.ends:
+            if promises.may_be_lost(log, 0):
+                continue
+            wrong = {
+                offset: outputs[Input(log.topic, log.partition, offset)]
+                for offset in range(end)
+                if outputs[Input(log.topic, log.partition, offset)] != 1
+            }
+            if wrong:
+                offset, count = next(iter(wrong.items()))
+                found.append(
+                    f"group {drained.group} has {count} outputs of offset {offset} of {log}, and "
+                    f"a wrong number for {len(wrong) - 1} others below {end}"
+                )
+    return found
