@@ -5,7 +5,9 @@ Owns: ongoing transactions, ended transactions whose marker is not below the hig
 is not flushed yet.  Must not know producers' epochs, batches or files.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import Final
 
 #: Ended transactions that are remembered one by one until their markers are flushed.
@@ -15,13 +17,23 @@ UNFLUSHED_MAX: Final = 100
 class OpenTransactions:
     """Transactions by their first offsets, which are unique."""
 
-    __slots__ = ("_first_unstable_offset", "_ongoing", "_unflushed", "unreplicated")
+    __slots__ = (
+        "_ended_first_offsets",
+        "_first_unstable_offset",
+        "_ongoing",
+        "_unflushed",
+        "unreplicated",
+    )
 
     def __init__(self) -> None:
+        # The first entry of an OrderedDict is found at once, however many entries before it are
+        # gone; a dict steps over each of them.
         #: Producer ids by first offset; offsets ascend, so the first entry is the earliest.
-        self._ongoing: dict[int, int] = {}
-        #: The offsets of the markers of ended transactions, by first offset.
-        self.unreplicated: dict[int, int] = {}
+        self._ongoing: OrderedDict[int, int] = OrderedDict()
+        #: The offsets of the markers of ended transactions, by first offset; the markers ascend.
+        self.unreplicated: OrderedDict[int, int] = OrderedDict()
+        #: A heap of the first offsets in ``unreplicated``, and of some that were there before.
+        self._ended_first_offsets: list[int] = []
         self._first_unstable_offset: int | None = None
         #: First offset and offset of the marker of ended transactions, in the order of markers.
         self._unflushed: list[tuple[int, int]] = []
@@ -51,6 +63,7 @@ class OpenTransactions:
         """The marker at ``last_offset`` ends a transaction, which counts until it is replicated."""
         del self._ongoing[first_offset]
         self.unreplicated[first_offset] = last_offset
+        heappush(self._ended_first_offsets, first_offset)
         self._unflushed.append((first_offset, last_offset))
         if len(self._unflushed) > UNFLUSHED_MAX:
             self._unflushed = _in_pairs(self._unflushed)
@@ -67,8 +80,9 @@ class OpenTransactions:
 
     def replicate(self, high_watermark: int) -> bool:
         """Take a new high watermark; return whether the first unstable offset has changed."""
-        for first_offset in [f for f, last in self.unreplicated.items() if last < high_watermark]:
-            del self.unreplicated[first_offset]
+        unreplicated = self.unreplicated
+        while unreplicated and next(iter(unreplicated.values())) < high_watermark:
+            unreplicated.popitem(last=False)
         before, self._first_unstable_offset = self._first_unstable_offset, self._earliest()
         return before != self._first_unstable_offset
 
@@ -79,8 +93,9 @@ class OpenTransactions:
 
     def restart(self, ongoing: Mapping[int, int]) -> None:
         """Replace everything by these ongoing transactions (first offset -> producer id)."""
-        self._ongoing = dict(sorted(ongoing.items()))
-        self.unreplicated = {}
+        self._ongoing = OrderedDict(sorted(ongoing.items()))
+        self.unreplicated = OrderedDict()
+        self._ended_first_offsets = []
         self._unflushed = []
         self._first_unstable_offset = self._earliest()
 
@@ -89,13 +104,18 @@ class OpenTransactions:
         assert ongoing == sorted(ongoing), ongoing
         assert not self._ongoing.keys() & self.unreplicated.keys()
         assert all(first < last for first, last in self.unreplicated.items()), self.unreplicated
+        markers = list(self.unreplicated.values())
+        assert markers == sorted(markers), markers
+        assert self.unreplicated.keys() <= set(self._ended_first_offsets)
         assert self._first_unstable_offset == self._earliest()
 
     def _earliest(self) -> int | None:
         earliest = next(iter(self._ongoing), None)
-        if self.unreplicated:
-            unreplicated = min(self.unreplicated)
-            return unreplicated if earliest is None else min(earliest, unreplicated)
+        ended = self._ended_first_offsets
+        while ended and ended[0] not in self.unreplicated:
+            heappop(ended)
+        if ended:
+            return ended[0] if earliest is None else min(earliest, ended[0])
         return earliest
 
 
