@@ -1,7 +1,9 @@
 """WriteTxnMarkers (key 27) v1-2: the transaction coordinator ends transactions in partitions.
 
-For members of the cluster only; every partition of another client's request is answered with
-CLUSTER_AUTHORIZATION_FAILED.  A marker is appended as with acks=all.  A partition that does not
+For members of the cluster; every partition of another client's request is answered with
+CLUSTER_AUTHORIZATION_FAILED.  With ``sparklog.client.abort.markers.enable`` a tool may abort hanging
+transactions: its markers abort, and get the controller epoch for a coordinator epoch below it, which
+tools take from the last marker of the producer.  A marker is appended as with acks=all.  A partition that does not
 take it now is answered with an error upon which the coordinator sends the marker again: then the
 partition may have it twice, which changes nothing.  A marker of a coordinator epoch below the
 controller epoch that this broker knows is refused everywhere (TRANSACTION_COORDINATOR_FENCED).
@@ -15,9 +17,10 @@ marker, in the order of the request; Kafka's has one for each producer id.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -38,6 +41,8 @@ from sparklog.wire.protocol.messages.write_txn_markers import (
 )
 from sparklog.wire.records.control import ControlType, EndTxnMarker
 
+#: The setting that lets clients send abort markers.
+ENABLED_BY: Final = "sparklog.client.abort.markers.enable"
 #: How long a marker waits to be replicated: Kafka's default of ``request.timeout.ms``.
 TIMEOUT_MS: Final = 30_000
 #: The errors of a coordinator that does not take a marker now, for which the transaction
@@ -50,6 +55,8 @@ _REPEATED: Final = (
 #: Units of one append, and of one partition of the response.
 _APPEND_UNITS: Final = 40
 _PARTITION_UNITS: Final = 3
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +79,11 @@ def handler(
     by_topic = {runtime.topic: runtime for runtime in coordinators}
 
     def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
+        if not context.member:
+            request = _of_a_tool(replica_manager, request)
+        return end_transactions(context, request)
+
+    def end_transactions(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
         outcomes: list[_Outcomes] = []
         for marker in request.markers:
             outcomes.append((yield from _append(replica_manager, by_topic, marker)))
@@ -89,8 +101,31 @@ def handler(
         items_max=MANY_ITEMS,
         handle=handle,
         error_response=_refused,
-        members_only=True,
     )
+
+
+def _of_a_tool(
+    replica_manager: ReplicaManager, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersRequest:
+    """The markers of a client that aborts hanging transactions.
+
+    Raises:
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED; clients may not do this.
+    """
+    refusal = ""
+    if not replica_manager.broker_config.sparklog_client_abort_markers_enable:
+        refusal = f"only brokers end transactions, unless {ENABLED_BY} is set"
+    elif any(marker.transaction_result for marker in request.markers):
+        refusal = "a client may abort a hanging transaction, and commit none"
+    if refusal:
+        logger.warning("the markers of a client were refused: %s", refusal)
+        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal)
+    epoch = replica_manager.image.controller_epoch
+    markers = tuple(
+        replace(marker, coordinator_epoch=max(marker.coordinator_epoch, epoch))
+        for marker in request.markers
+    )
+    return replace(request, markers=markers)
 
 
 def _append(

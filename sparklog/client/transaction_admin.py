@@ -321,7 +321,7 @@ class TransactionAdmin:
 
         A transaction that is not hanging loses its records in this partition only: see
         ``abort_transaction``.  Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED when the cluster
-        takes markers from its own nodes only.
+        takes markers from its own nodes only (``sparklog.client.abort.markers.enable``).
         """
         tp, producer = hanging.topic_partition, hanging.producer
         marker = WritableTxnMarker(
@@ -422,6 +422,11 @@ def _written_markers(
             for part in topic.partitions:
                 tp = TopicPartition(topic.name, part.partition_index)
                 words = f"the leader of {tp} wrote no marker"
+                if part.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                    words += (
+                        "; brokers of sparklog take abort markers from clients while the setting "
+                        "sparklog.client.abort.markers.enable is true"
+                    )
                 found[tp] = kafka_error(part.error_code, words) if part.error_code else None
     return found
 

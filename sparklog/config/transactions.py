@@ -54,6 +54,14 @@ TRANSACTION_SETTINGS: tuple[Setting, ...] = (
         "a transaction whose producer names the partitions itself (before transaction version 2).",
     ),
     Setting(
+        name="sparklog.client.abort.markers.enable",
+        kind="BOOLEAN",
+        default=False,
+        doc="Whether brokers take abort markers from clients, as tools send them to abort a hanging "
+        "transaction. Such a marker ends a transaction in one partition only, so the setting should "
+        "be on no longer than the tool is used.",
+    ),
+    Setting(
         name="transaction.abort.timed.out.transaction.cleanup.interval.ms",
         kind="INT",
         default=10_000,
@@ -130,6 +138,7 @@ class TransactionSettings:
     transactional_id_expiration_ms: int = 604_800_000
     transaction_max_timeout_ms: int = 900_000
     transaction_partition_verification_enable: bool = True
+    sparklog_client_abort_markers_enable: bool = False
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_remove_expired_transaction_cleanup_interval_ms: int = 3_600_000
     transaction_state_log_num_partitions: int = 50

@@ -174,6 +174,29 @@ def test_strangers_write_no_markers() -> None:
     run(test)
 
 
+def test_a_tool_aborts_a_hanging_transaction_where_the_operator_allows_it() -> None:
+    async def test(rig: TransactionRig) -> None:
+        rig.produce()
+        await rig.replicas.change(
+            ConfigChanged(
+                resource_type=int(ResourceType.BROKER),
+                resource_name="",
+                name="sparklog.client.abort.markers.enable",
+                value="true",
+            )
+        )
+        abort = marker({"t": (0,)}, commit=False, coordinator_epoch=0)
+        commit = replace(abort, transaction_result=True)
+        refused = [[("t", 0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]]
+        assert codes_of(await rig.ask(WriteTxnMarkersRequest(markers=(commit,)))) == refused
+        assert codes_of(await rig.ask(WriteTxnMarkersRequest(markers=(abort,)))) == [[("t", 0, 0)]]
+        written = EndTxnMarker(control_type=ControlType.ABORT, coordinator_epoch=CONTROLLER_EPOCH)
+        assert markers_in(rig, "t") == [(EPOCH, written)]
+        assert rig.replicas.partition("t").last_stable_offset == 2
+
+    run(test)
+
+
 def test_the_response_waits_until_every_marker_is_replicated() -> None:
     async def test(rig: TransactionRig) -> None:
         await rig.replicas.create("r", REPLICATED, led())
