@@ -34,7 +34,7 @@ from sparklog.executors.handlers.produce_response import (
     answer_pending,
     pending_outcome,
 )
-from sparklog.executors.handlers.produce_transactions import transaction_of
+from sparklog.executors.handlers.produce_transactions import transaction_of, withdraw_with_client
 from sparklog.executors.handlers.repeated_produce import RepeatedProduce
 from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, UnverifiedTransactionError
 from sparklog.executors.replica_manager import ReplicaManager
@@ -236,6 +236,7 @@ def _append(
             appended = replica_manager.validations.submit(
                 partition, part.records, request.acks, transaction
             )
+            withdraw_with_client(context.connection, request.acks, transaction, appended)
             pending.append(pending_outcome(partition, appended))
             return pending[-1].outcome
     except KafkaError as error:
@@ -248,6 +249,7 @@ def _append(
             partition, part.records, request.acks, transaction, result
         )
         if isinstance(found, asyncio.Future):
+            withdraw_with_client(context.connection, request.acks, transaction, found)
             pending.append(pending_outcome(partition, found))
             return pending[-1].outcome
         result = found

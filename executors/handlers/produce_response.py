@@ -15,7 +15,7 @@ from sparklog.executors.handlers.connection_owner import owner_of
 from sparklog.executors.handlers.leader_hints import leader_hint
 from sparklog.executors.handlers.produce_transactions import known_to_producer
 from sparklog.executors.partition import ACKS_NONE, Appended, Partition, RequiredOffset
-from sparklog.executors.replica_manager import DelayedProduce, ReplicaManager
+from sparklog.executors.replica_manager import DelayedProduce, OutcomeFuture, ReplicaManager
 from sparklog.service.handler import RequestContext
 from sparklog.slices import Slices, in_groups, in_slices
 from sparklog.types import NO_OFFSET, TopicPartition
@@ -71,7 +71,7 @@ class PendingOutcome(NamedTuple):
 
     outcome: Outcome
     partition: Partition
-    appended: "asyncio.Future[Appended | KafkaError]"
+    appended: OutcomeFuture
 
 
 async def answer_pending(
@@ -93,9 +93,7 @@ async def answer_pending(
     return found
 
 
-def pending_outcome(
-    partition: Partition, appended: "asyncio.Future[Appended | KafkaError]"
-) -> PendingOutcome:
+def pending_outcome(partition: Partition, appended: OutcomeFuture) -> PendingOutcome:
     """The outcome of a batch of which nothing is known yet."""
     return PendingOutcome(Outcome(partition.topic_partition, _UNKNOWN), partition, appended)
 

@@ -1,14 +1,18 @@
 """The transaction of a Produce request, and the error codes that its version knows.
 
-Owns: from which version on a partition is added with its first batch (KIP-890), and the codes of a
-batch that was not verified.  Must not know batches or how the coordinator is asked.  Kafka:
-``TransactionSupportedOperation``, ``ReplicaManager.handleProduceAppend``.
+Owns: from which version on a partition is added with its first batch (KIP-890), the codes of a
+batch that was not verified, and that a batch of a gone client is not appended.  Must not know
+batches or how the coordinator is asked.  Kafka: ``TransactionSupportedOperation``,
+``ReplicaManager.handleProduceAppend``.
 """
 
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.replica_manager import RequestTransaction
+from sparklog.executors.partition import ACKS_NONE
+from sparklog.executors.replica_manager import OutcomeFuture, RequestTransaction
+from sparklog.service.gone_clients import cancel_with_client
+from sparklog.transport import ServerConnection
 from sparklog.wire.protocol.messages.produce import ProduceRequest
 
 #: Produce versions that add the partition of a batch to the transaction, and whose clients know
@@ -33,6 +37,21 @@ def transaction_of(version: int, request: ProduceRequest) -> RequestTransaction 
     if request.transactional_id is None:
         return None
     return RequestTransaction(request.transactional_id, version >= _ADDS_PARTITIONS_FROM)
+
+
+def withdraw_with_client(
+    connection: ServerConnection,
+    acks: int,
+    transaction: RequestTransaction | None,
+    outcome: OutcomeFuture,
+) -> None:
+    """Do not append a batch that still waits when its client goes.
+
+    The epoch does not tell the transactions of an old client apart, and it may be in the next one
+    when the batch is verified.  A client that asks for no acknowledgement does not wait for it.
+    """
+    if transaction is not None and not transaction.adds_partitions and acks != ACKS_NONE:
+        cancel_with_client(connection, outcome)
 
 
 def known_to_producer(version: int, error: KafkaError) -> KafkaError:

@@ -22,7 +22,7 @@ from sparklog.executors.handlers.produce_response import (
     answer_pending,
     pending_outcome,
 )
-from sparklog.executors.handlers.produce_transactions import transaction_of
+from sparklog.executors.handlers.produce_transactions import transaction_of, withdraw_with_client
 from sparklog.executors.partition import (
     ACKS_ALL,
     Appended,
@@ -30,7 +30,11 @@ from sparklog.executors.partition import (
     SentBatch,
     UnverifiedTransactionError,
 )
-from sparklog.executors.replica_manager import DelayedPartitionRequests, ReplicaManager
+from sparklog.executors.replica_manager import (
+    DelayedPartitionRequests,
+    OutcomeFuture,
+    ReplicaManager,
+)
 from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import EncodeResult, RequestContext
 from sparklog.transport import EncodedResponse, HandlerResult
@@ -59,7 +63,7 @@ BEFORE_BYTES_MAX = 1024
 _STATE_KEY = "produce"
 
 #: The result of a batch; a future while the transaction coordinator is asked about it.
-_Result: TypeAlias = "Appended | KafkaError | asyncio.Future[Appended | KafkaError]"
+_Result: TypeAlias = Appended | KafkaError | OutcomeFuture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,11 +217,11 @@ class _MultiPartitionRequest:
         self.writes = writes
         self._results: dict[int, deque[_Result]] = {}
 
-    def add_result(self, write: _PartitionWrite, result: "_Result") -> None:
+    def add_result(self, write: _PartitionWrite, result: _Result) -> None:
         """Add the outcome of the next batch of that partition."""
         self._results.setdefault(write.index, deque()).append(result)
 
-    def take_results(self) -> "list[_Result]":
+    def take_results(self) -> list[_Result]:
         """The outcomes of all batches, in the order of the request."""
         return [self._results[write.index].popleft() for write in self.writes]
 
@@ -387,7 +391,7 @@ class _RepeatedRequests:
         template: _Template,
         correlation_id: int,
         writes: Sequence[_PartitionWrite],
-        results: "Sequence[_Result]",
+        results: Sequence[_Result],
         answer: EncodeResult,
     ) -> HandlerResult:
         """The response to a request of which a batch is a duplicate, is refused, waits, or has to
@@ -418,13 +422,16 @@ class _RepeatedRequests:
         write: _PartitionWrite,
         number: int,
         result: UnverifiedTransactionError,
-    ) -> "_Result":
+    ) -> _Result:
         """The outcome of a batch whose transaction the partition does not know yet."""
         records, acks = write.batches[number]
         transaction = transaction_of(template.version, template.request)
-        return self._replica_manager.verifications.resolve(
+        found = self._replica_manager.verifications.resolve(
             write.partition, records, acks, transaction, result
         )
+        if isinstance(found, asyncio.Future):
+            withdraw_with_client(self._context.connection, acks, transaction, found)
+        return found
 
 
 def _refuse(

@@ -7,10 +7,10 @@ that wrote to the partition, and the rules of Kafka's ``ProducerStateManager`` a
 is in the log.  Must not know files, clocks or sockets.
 
 A producer without state may begin with any sequence, as in Kafka since KIP-360: its state may have
-expired, and UNKNOWN_PRODUCER_ID, which Kafka answered before, is never answered.  The one exception
-that Kafka makes, for transactional clients that bump epochs (KIP-890), belongs to the verification
-of their partitions, which needs a coordinator.  Deleting records, by retention or DeleteRecords,
-leaves the state as it is.
+expired, and UNKNOWN_PRODUCER_ID, which Kafka answered before, is never answered.  The exceptions
+that Kafka makes for the first batch of a transaction (KIP-890) belong to the verification of its
+partition (``replica_manager/transaction_verifications.py``).  Deleting records, by retention or
+DeleteRecords, leaves the state as it is.
 
 One deliberate difference: an idle producer expires by the broker's clock, counted from the moment
 its last batch was appended or replayed.  Kafka counts from the batch's own timestamp, so a producer
@@ -154,7 +154,9 @@ class ProducerStateManager:
             if header.attributes & TRANSACTIONAL_BIT and not (
                 verified or entry.is_in_transaction(header.producer_epoch)
             ):
-                raise UnverifiedTransactionError(producer_id, header.producer_epoch)
+                raise UnverifiedTransactionError(
+                    producer_id, header.producer_epoch, header.base_sequence
+                )
             self._check_sequence(entry, header, base_offset)
         return Accepted(entry=entry.with_batch(header, base_offset, timestamp, now_ms))
 

@@ -58,7 +58,7 @@ class UnverifiedTransactionError(KafkaError):
     that the partition belongs to the transaction of this producer.
     """
 
-    def __init__(self, producer_id: int, producer_epoch: int) -> None:
+    def __init__(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         super().__init__(
             ErrorCode.INVALID_TXN_STATE,
             f"the batch of producer {producer_id}, epoch {producer_epoch}, belongs to no open "
@@ -66,6 +66,7 @@ class UnverifiedTransactionError(KafkaError):
         )
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
 
 
 class EpochEnd(NamedTuple):

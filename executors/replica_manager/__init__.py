@@ -5,7 +5,7 @@ configuration, quotas, replica selection and the broker's metrics.  Must not kno
 other brokers' addresses or how a follower copies its leader's log.
 """
 
-from sparklog.executors.replica_manager.batch_queues import RequestTransaction
+from sparklog.executors.replica_manager.batch_queues import OutcomeFuture, RequestTransaction
 from sparklog.executors.replica_manager.delayed_produce import (
     DelayedPartitionRequests,
     DelayedProduce,
@@ -38,6 +38,7 @@ __all__ = [
     "DelayedProduce",
     "LogEndReports",
     "LogReads",
+    "OutcomeFuture",
     "ReplicaManager",
     "RequestTransaction",
     "RoleListener",

@@ -5,17 +5,19 @@ Must not know what a batch waits for: ``work`` takes the batches of a queue and 
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import Appended, Partition
-from sparklog.wire.records.batch import Buffer
 
-KeyT = TypeVar("KeyT", bound=Hashable)
 Outcome: TypeAlias = Appended | KafkaError
+OutcomeFuture: TypeAlias = asyncio.Future[Outcome]
+
+logger = logging.getLogger(__name__)
 
 
 class RequestTransaction(NamedTuple):
@@ -30,15 +32,23 @@ class RequestTransaction(NamedTuple):
     adds_partitions: bool
 
 
-@dataclass(slots=True, eq=False)
+def _new_outcome() -> OutcomeFuture:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class QueuedBatch:
-    """A batch that waits; ``epoch`` is that of its producer in a transaction."""
+    """A batch that waits.
+
+    Args:
+        records: a copy, because the memory of the request is reused.
+        outcome: cancelled when nobody waits for it any more; the batch is not appended then.
+    """
 
     records: bytes
     acks: int
     transaction: RequestTransaction | None
-    outcome: "asyncio.Future[Outcome]"
-    epoch: int = -1
+    outcome: OutcomeFuture = field(default_factory=_new_outcome)
 
     def give(self, outcome: Outcome) -> None:
         """Set the outcome, unless nobody waits for it."""
@@ -46,31 +56,39 @@ class QueuedBatch:
             self.outcome.set_result(outcome)
 
 
-class BatchQueue(Generic[KeyT]):
+KeyT = TypeVar("KeyT", bound=Hashable)
+BatchT = TypeVar("BatchT", bound=QueuedBatch)
+
+
+class BatchQueue(Generic[KeyT, BatchT]):
     """The batches of one key; ``work`` takes them from the left until none is left."""
 
     __slots__ = ("_batches", "_queues", "key", "partition", "task")
 
-    def __init__(self, queues: "BatchQueues[KeyT]", key: KeyT, partition: Partition) -> None:
+    def __init__(
+        self, queues: "BatchQueues[KeyT, BatchT]", key: KeyT, partition: Partition
+    ) -> None:
         self.key = key
         self.partition = partition
         self.task: asyncio.Task[None]
         self._queues = queues
-        self._batches: deque[QueuedBatch] = deque()
+        self._batches: deque[BatchT] = deque()
 
     @property
-    def first(self) -> QueuedBatch | None:
+    def first(self) -> BatchT | None:
         return self._batches[0] if self._batches else None
 
-    def add(self, batch: QueuedBatch) -> None:
+    def add(self, batch: BatchT) -> None:
         self._batches.append(batch)
 
-    def take(self) -> QueuedBatch:
+    def take(self) -> BatchT:
         """Remove the first batch, whose outcome the caller gives."""
-        return self._queues.taken(self._batches.popleft())
+        batch = self._batches.popleft()
+        self._queues.taken(batch)
+        return batch
 
 
-class BatchQueues(Generic[KeyT]):
+class BatchQueues(Generic[KeyT, BatchT]):
     """The queues of one broker, by key.
 
     Args:
@@ -82,46 +100,35 @@ class BatchQueues(Generic[KeyT]):
 
     def __init__(
         self,
-        work: Callable[[BatchQueue[KeyT]], Coroutine[None, None, None]],
+        work: Callable[[BatchQueue[KeyT, BatchT]], Coroutine[None, None, None]],
         bytes_max: int,
         full: Callable[[int], KafkaError],
     ) -> None:
         self._work = work
         self._bytes_max = bytes_max
         self._full = full
-        self._queues: dict[KeyT, BatchQueue[KeyT]] = {}
+        self._queues: dict[KeyT, BatchQueue[KeyT, BatchT]] = {}
         self._bytes = 0
 
     def __contains__(self, key: KeyT) -> bool:
         return key in self._queues
 
-    def add(
-        self,
-        key: KeyT,
-        partition: Partition,
-        records: Buffer | None,
-        acks: int,
-        transaction: RequestTransaction | None,
-        epoch: int = -1,
-    ) -> "asyncio.Future[Outcome]":
-        """Queue a copy of the batch.  The future is the batch's outcome."""
-        loop = asyncio.get_running_loop()
-        copied = b"" if records is None else bytes(records)
-        batch = QueuedBatch(copied, acks, transaction, loop.create_future(), epoch)
-        if self._bytes and self._bytes + len(copied) > self._bytes_max:
+    def add(self, key: KeyT, partition: Partition, batch: BatchT) -> OutcomeFuture:
+        """Queue the batch.  The future is the batch's outcome."""
+        if self._bytes and self._bytes + len(batch.records) > self._bytes_max:
             batch.give(self._full(self._bytes))
             return batch.outcome
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = BatchQueue(self, key, partition)
-            queue.task = loop.create_task(self._work_through(queue))
+            queue.task = asyncio.get_running_loop().create_task(self._work_through(queue))
         queue.add(batch)
-        self._bytes += len(copied)
+        self._bytes += len(batch.records)
         return batch.outcome
 
-    def taken(self, batch: QueuedBatch) -> QueuedBatch:
+    def taken(self, batch: BatchT) -> None:
+        """A queue has given up this batch."""
         self._bytes -= len(batch.records)
-        return batch
 
     async def refuse_waiting(self, partition: Partition) -> None:
         """Refuse the batches that wait for a partition, which is about to be closed."""
@@ -131,21 +138,26 @@ class BatchQueues(Generic[KeyT]):
         if queues:
             await asyncio.wait([queue.task for queue in queues])
         for queue in queues:  # a task that was cancelled before it began has not done so
-            self._end(queue)
+            self._end(queue, gone(partition))
 
-    async def _work_through(self, queue: BatchQueue[KeyT]) -> None:
+    async def _work_through(self, queue: BatchQueue[KeyT, BatchT]) -> None:
+        refusal = gone(queue.partition)
         try:
             while queue.first is not None:
                 await self._work(queue)
+        except Exception as error:
+            tp = queue.partition.topic_partition
+            logger.exception("batches for %s were not appended", tp)
+            refusal = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         finally:
-            self._end(queue)
+            self._end(queue, refusal)
 
-    def _end(self, queue: BatchQueue[KeyT]) -> None:
+    def _end(self, queue: BatchQueue[KeyT, BatchT], refusal: KafkaError) -> None:
         """Refuse the batches that the queue still holds, and forget the queue."""
         if self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
         while queue.first is not None:
-            queue.take().give(gone(queue.partition))
+            queue.take().give(refusal)
 
 
 def gone(partition: Partition) -> KafkaError:

@@ -22,6 +22,7 @@ from sparklog.executors.replica_manager.batch_queues import (
     BatchQueue,
     BatchQueues,
     Outcome,
+    OutcomeFuture,
     QueuedBatch,
     RequestTransaction,
     gone,
@@ -52,7 +53,7 @@ class RecordValidations:
     ) -> None:
         self._replica_manager = replica_manager
         self._verifications = verifications
-        self._queues: BatchQueues[Partition] = BatchQueues(
+        self._queues: BatchQueues[Partition, QueuedBatch] = BatchQueues(
             self._validate_first, QUEUED_BYTES_MAX, _full
         )
         self._gate = asyncio.Semaphore(VALIDATIONS_AT_ONCE)
@@ -73,14 +74,17 @@ class RecordValidations:
         records: Buffer | None,
         acks: int,
         transaction: RequestTransaction | None = None,
-    ) -> "asyncio.Future[Outcome]":
+    ) -> OutcomeFuture:
         """Append the batch once its records are decoded.  The future is the batch's outcome.
 
-        The bytes are copied.  Effects are carried out and the append is counted.
+        The bytes are copied.  Effects are carried out and the append is counted.  A batch whose
+        future is cancelled before is not appended.
         """
-        return self._queues.add(partition, partition, records, acks, transaction)
+        copied = b"" if records is None else bytes(records)
+        batch = QueuedBatch(records=copied, acks=acks, transaction=transaction)
+        return self._queues.add(partition, partition, batch)
 
-    async def _validate_first(self, queue: BatchQueue[Partition]) -> None:
+    async def _validate_first(self, queue: BatchQueue[Partition, QueuedBatch]) -> None:
         first = queue.first
         assert first is not None
         async with self._gate:
@@ -88,16 +92,14 @@ class RecordValidations:
         queue.take()
         if refusal is not None:
             first.give(refusal)
-            return
-        outcome = self._append(queue.partition, first)
-        if isinstance(outcome, asyncio.Future):
-            outcome.add_done_callback(lambda verified: first.give(verified.result()))
-        else:
-            first.give(outcome)
+        elif not first.outcome.cancelled():
+            outcome = self._append(queue.partition, first)
+            if isinstance(outcome, asyncio.Future):
+                _pass_on(outcome, first)
+            else:
+                first.give(outcome)
 
-    def _append(
-        self, partition: Partition, batch: QueuedBatch
-    ) -> "Outcome | asyncio.Future[Outcome]":
+    def _append(self, partition: Partition, batch: QueuedBatch) -> Outcome | OutcomeFuture:
         replica_manager, tp = self._replica_manager, partition.topic_partition
         try:
             if replica_manager.find(*tp) is not partition:
@@ -113,6 +115,17 @@ class RecordValidations:
         except Exception as error:
             logger.exception("a batch for %s was not appended", tp)
             return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+
+
+def _pass_on(verified: OutcomeFuture, batch: QueuedBatch) -> None:
+    """Give the batch the outcome that it has after its verification; both may be cancelled."""
+
+    def give(verified: OutcomeFuture) -> None:
+        if not verified.cancelled():
+            batch.give(verified.result())
+
+    verified.add_done_callback(give)
+    batch.outcome.add_done_callback(lambda outcome: outcome.cancelled() and verified.cancel())
 
 
 def _full(waiting_bytes: int) -> KafkaError:

@@ -282,12 +282,17 @@ class Client:
         acks: int = -1,
         version: int = 11,
         timeout_ms: int = 5000,
+        transactional_id: str | None = None,
     ) -> PartitionProduceResponse:
-        request = produce_request(topic, records, partition, acks, timeout_ms)
-        answer = await self.connection.request(encode_produce_request(version, 6, "t", request))
-        _, response = decode_response(ProduceResponse, version, answer)
+        request = produce_request(topic, records, partition, acks, timeout_ms, transactional_id)
+        response = await self.ask_produce(request, version)
         ((result,),) = [t.partition_responses for t in response.responses]
         return result
+
+    async def ask_produce(self, request: ProduceRequest, version: int) -> ProduceResponse:
+        """As ``ask``; the records are not copied."""
+        answer = await self.connection.request(encode_produce_request(version, 6, "t", request))
+        return decode_response(ProduceResponse, version, answer)[1]
 
     async def fetch(
         self, topic: str | UUID, offset: int = 0, *, partition: int = 0, **more: Any
@@ -325,10 +330,16 @@ class Client:
 
 
 def produce_request(
-    topic: str | UUID, records: bytes | None, partition: int, acks: int, timeout_ms: int = 5000
+    topic: str | UUID,
+    records: bytes | None,
+    partition: int,
+    acks: int,
+    timeout_ms: int = 5000,
+    transactional_id: str | None = None,
 ) -> ProduceRequest:
     by_id = isinstance(topic, UUID)
     return ProduceRequest(
+        transactional_id=transactional_id,
         acks=acks,
         timeout_ms=timeout_ms,
         topic_data=(
