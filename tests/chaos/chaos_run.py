@@ -1,7 +1,8 @@
 """``make chaos MINUTES=N``: a real cluster, clients that are not ours, and kills every few seconds.
 
-Producers and readers, the members of consumer groups and a compacted topic are the load; brokers,
-control plane, cleaners and members die or stand still, and one broker is added.
+Producers and readers, the members of consumer groups, a chain of transactions and a compacted topic
+are the load; brokers, control plane, cleaners and members die or stand still, and one broker is
+added.
 
 Owns: the order of a run, its verdict and its minimums.  Must not know what a client does or how a
 process dies.  The seed chooses the faults; when they strike is the machine's doing, so a run that
@@ -28,10 +29,13 @@ from sparklog.cluster import Cluster, start, start_processes
 from sparklog.session import create_session
 from tests.chaos import offsets_forward
 from tests.chaos.added_broker import AddedBroker, missing_replicas
+from tests.chaos.chain_member import OUTPUT, OUTPUT_PARTITIONS
+from tests.chaos.chain_watch import read_output, unsettled
+from tests.chaos.chain_watch import verdict as chain_verdict
 from tests.chaos.chaos_clients import CLIENTS, Load, probe, run_client
 from tests.chaos.cluster_processes import ClusterProcesses
 from tests.chaos.group_members import Groups
-from tests.chaos.group_watch import drain, read_offsets
+from tests.chaos.group_watch import drain, ends_of_logs, read_offsets
 from tests.chaos.journal_watch import JournalWatch
 from tests.chaos.keyed_clients import (
     CONFIGS,
@@ -81,6 +85,8 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "6000",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.segment.bytes": "100000",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.segment.bytes": "100000",
 }
 UNCLEAN_RECOVERY_MS = 30_000
 #: What ten minutes must have exercised, and a shorter run its share of.
@@ -94,6 +100,8 @@ MINIMUMS = {
     "logs cleaned": 30,
     "steady_passages": 20,
     "members killed": 10,
+    "transactions committed": 100,
+    "transactions aborted": 5,
     "cleaners killed": 2,
 }
 MINIMUMS_OF_MINUTES = 10
@@ -145,7 +153,8 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
     with _cluster(data_dir, in_spark) as cluster, _watching(journal), _status(cluster) as status:
         keyed_topic = {KEYED: (KEYED_PARTITIONS, CONFIGS)}
         logs = _create_topics(cluster, journal, history, TOPICS)
-        _create_topics(cluster, journal, history, keyed_topic)
+        chain_topic = {OUTPUT: (OUTPUT_PARTITIONS, {"min.insync.replicas": "2"})}
+        _create_topics(cluster, journal, history, keyed_topic | chain_topic)
         load = Load(bootstrap=cluster.bootstrap_servers, logs=logs, history=history)
         keyed = KeyedLoad(load=load, journal=journal)
         groups = Groups(load, journal, _chance(seed, "groups"))
@@ -167,6 +176,11 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
             say("every partition works, with all its replicas")
             drain(load, groups.names)
             say("the groups have read everything")
+            found += [f"transactions: {text}" for text in unsettled(cluster.bootstrap_servers)]
+            found += [
+                f"chain: {text}" for text in chain_verdict(ends_of_logs(load), read_output(load))
+            ]
+            say("the output of the chain was read")
         for partition in range(KEYED_PARTITIONS):
             read_passage(keyed, partition)
         final_logs = read_logs(cluster.bootstrap_servers, logs)

@@ -24,7 +24,7 @@ from confluent_kafka import TopicPartition as Place
 from sparklog.process import die_with_parent
 from tests.simulation.events import LogId, PartitionsAssigned, Processed
 
-LIBRDKAFKA, SPARKLOG = "librdkafka", "sparklog"
+LIBRDKAFKA, SPARKLOG, CHAIN = "librdkafka", "sparklog", "chain"
 EAGER, COOPERATIVE = ("range", "roundrobin"), ("cooperative-sticky",)
 #: A commit that took longer was perhaps sent twice: a broker may take the first attempt later.
 REQUEST_TIMEOUT_MS: Final = 3_000
@@ -90,6 +90,29 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChainAborted:
+    """The member of a chain has to abort its transaction, and consumes the records again.
+
+    ``timed_out``: the transaction was older than the producer's transaction timeout.
+    """
+
+    code: int
+    text: str
+    timed_out: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The member's transactional producer cannot go on; the process ends.
+
+    ``timed_out``: its transaction was older than the producer's transaction timeout.
+    """
+
+    text: str
+    timed_out: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Complained:
     """The client gave an error that no application should get."""
 
@@ -97,7 +120,15 @@ class Complained:
 
 
 Report: TypeAlias = (
-    Polled | Processed | PartitionsAssigned | CommitBegun | CommitTaken | Fenced | Complained
+    Polled
+    | Processed
+    | PartitionsAssigned
+    | CommitBegun
+    | CommitTaken
+    | ChainAborted
+    | Fenced
+    | Refused
+    | Complained
 )
 #: Makes a report and returns whether the member is to go on.
 Tell: TypeAlias = Callable[[Report], bool]
@@ -159,6 +190,8 @@ FENCED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL})
 class LibrdkafkaMember:
     """An application with librdkafka's ``subscribe``."""
 
+    records_at_once = _RECORDS_AT_ONCE
+
     def __init__(self, plan: MemberPlan, tell: Tell) -> None:
         self._plan, self._tell = plan, tell
         self._owned: set[tuple[str, int]] = set()
@@ -192,7 +225,7 @@ class LibrdkafkaMember:
             on_lost=self._revoked,
         )
         while self._tell(Polled()):
-            messages = self._consumer.consume(_RECORDS_AT_ONCE, timeout=POLL_S)
+            messages = self._consumer.consume(self.records_at_once, timeout=POLL_S)
             batches = processed(self._plan, self._records(messages))
             for batch in batches:
                 self._tell(batch)
@@ -348,6 +381,14 @@ class SparklogMember:
         return member.identity
 
 
+def _application(plan: MemberPlan, tell: Tell) -> LibrdkafkaMember | SparklogMember:
+    if plan.client == CHAIN:
+        from tests.chaos.chain_member import ChainMember
+
+        return ChainMember(plan, tell)
+    return (SparklogMember if plan.client == SPARKLOG else LibrdkafkaMember)(plan, tell)
+
+
 def main() -> None:
     """The process; its argument is the descriptor of a ``Connection``."""
     die_with_parent()
@@ -363,7 +404,7 @@ def main() -> None:
     plan = connection.recv()
     assert isinstance(plan, MemberPlan)
     try:
-        (SparklogMember if plan.client == SPARKLOG else LibrdkafkaMember)(plan, tell).live()
+        _application(plan, tell).live()
     except EOFError:
         pass  # the run has ended
     except Exception as error:

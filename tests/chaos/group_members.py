@@ -15,23 +15,27 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import psutil
+from confluent_kafka import KafkaError
 
 from sparklog.metadata.coordinators import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from tests.chaos.chaos_clients import Load
 from tests.chaos.cluster_processes import stopped
 from tests.chaos.group_member import (
+    CHAIN,
     COOPERATIVE,
     EAGER,
     LIBRDKAFKA,
     REQUEST_TIMEOUT_MS,
     SPARKLOG,
+    ChainAborted,
     CommitBegun,
     CommitTaken,
     Complained,
     Fenced,
     MemberPlan,
     Polled,
+    Refused,
     Report,
     ends_of,
 )
@@ -53,8 +57,19 @@ ABSENCE_S = (0.0, 8.0)
 STOP_S_MAX = 30.0
 NO_GENERATION = -1
 
-#: The group of the eager assignors, and that of the cooperative one.
-EAGER_GROUP, COOPERATIVE_GROUP = "eager-group", "cooperative-group"
+#: Errors of a transaction that somebody else has ended, or that the coordinator does not know.
+ENDED_BY_OTHERS = frozenset(
+    {
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+#: The group of the eager assignors, that of the cooperative one, and that of the chain.
+EAGER_GROUP, COOPERATIVE_GROUP, CHAIN_GROUP = "eager-group", "cooperative-group", "chain-group"
 #: Member by name: client, assignors, whether it commits itself, whether it is a static member.
 MEMBERS: Mapping[str, Mapping[str, tuple[str, tuple[str, ...], bool, bool]]] = {
     EAGER_GROUP: {
@@ -66,6 +81,10 @@ MEMBERS: Mapping[str, Mapping[str, tuple[str, tuple[str, ...], bool, bool]]] = {
         "sync": (LIBRDKAFKA, COOPERATIVE, True, False),
         "auto": (LIBRDKAFKA, COOPERATIVE, False, True),
         "ours": (SPARKLOG, COOPERATIVE, True, False),
+    },
+    CHAIN_GROUP: {
+        "one": (CHAIN, EAGER, True, False),
+        "two": (CHAIN, EAGER, True, False),
     },
 }
 
@@ -119,11 +138,16 @@ class Reports:
             case CommitTaken():
                 assert self._last_commit is not None
                 counters["commits_acked"] += 1
+                counters["transactions committed"] += self._plan.client == CHAIN
                 history.record(OffsetCommitAcked(op=self._last_commit.op))
                 if report.took_ms >= 0.8 * REQUEST_TIMEOUT_MS:  # an attempt may have been given up
                     self._invoked(self._last_commit.generation, self._last_commit.offsets)
+            case ChainAborted():
+                self._note_aborted(report)
             case Fenced():
                 self.note_fenced()
+            case Refused():
+                self._note_refused(report)
             case Complained():
                 self._load.complaints.append(f"{self._plan.name}: {report.text}")
             case Polled():
@@ -136,6 +160,17 @@ class Reports:
         if self._coordinator_epoch() == self._epoch_at_start:
             name = self._plan.name
             self._load.complaints.append(f"{name} was fenced, its coordinator has not moved")
+
+    def _note_aborted(self, report: ChainAborted) -> None:
+        self._load.counters["transactions aborted"] += 1
+        if report.code in ENDED_BY_OTHERS and not report.timed_out:
+            self._load.complaints.append(f"{self._plan.name} had to abort: {report.text}")
+
+    def _note_refused(self, report: Refused) -> None:
+        """A member is alone with its transactional id, so only the timeout ends its producer."""
+        self._load.counters["producers refused"] += 1
+        if not report.timed_out:
+            self._load.complaints.append(f"{self._plan.name} was refused: {report.text}")
 
     def _invoked(
         self, generation: int, offsets: tuple[tuple[LogId, int], ...]
@@ -188,7 +223,7 @@ class Member:
         return False
 
     def _serve(self) -> None:
-        """Run the process, and start it again if it was fenced."""
+        """Run the process, and start it again if it or its producer was fenced."""
         while self._live():
             self.load.counters["members started again"] += 1
 
@@ -201,7 +236,7 @@ class Member:
         return topic.partitions[number].leader_epoch
 
     def _live(self) -> bool:
-        """Answer the reports of one process until it ends; whether it was fenced."""
+        """Answer the reports of one process until it ends; whether it is to be started again."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-c", START, str(theirs.fileno())]
         with theirs:
@@ -215,7 +250,7 @@ class Member:
                 reports.note(report)
                 connection.send(not self.leaves.is_set())
         self.process.wait()
-        return isinstance(report, Fenced)
+        return isinstance(report, Fenced | Refused)
 
 
 class Groups:

@@ -72,7 +72,7 @@ async def _read(load: Load, coordinators: Coordinators, groups: Sequence[str]) -
 def drain(load: Load, groups: Sequence[str]) -> None:
     """Wait until each group is stable and has committed the end of every partition."""
     admin = AdminClient(load.client_settings("drain"))
-    ends = _ends(load)
+    ends = ends_of_logs(load)
     for group in groups:
         began, error = load.history.now_ms, "it was not asked"
         end = time.monotonic() + DRAIN_S_MAX
@@ -85,7 +85,8 @@ def drain(load: Load, groups: Sequence[str]) -> None:
         )
 
 
-def _ends(load: Load) -> dict[LogId, int]:
+def ends_of_logs(load: Load) -> dict[LogId, int]:
+    """The present end of each log of the load."""
     wanted = {TopicPartition(log.topic, log.partition): log for log in load.logs}
     with BlockingClient(load.bootstrap) as client:
         found = client.list_offsets(dict.fromkeys(wanted, int(OffsetSpec.LATEST)))

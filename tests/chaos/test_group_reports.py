@@ -3,17 +3,20 @@
 from uuid import UUID
 
 import pytest
+from confluent_kafka import KafkaError
 
 from tests.chaos.chaos_clients import Load
 from tests.chaos.group_member import (
     COOPERATIVE,
     LIBRDKAFKA,
+    ChainAborted,
     CommitBegun,
     CommitTaken,
     Complained,
     Fenced,
     MemberPlan,
     Polled,
+    Refused,
     ends_of,
     generation_in,
     processed,
@@ -99,6 +102,31 @@ def test_a_member_may_be_fenced_by_a_coordinator_that_took_over(
     assert len(load.complaints) == complaints
 
 
+@pytest.mark.parametrize(("timed_out", "complaints"), [(True, []), (False, ["m was refused: no"])])
+def test_only_a_timeout_may_end_the_producer_of_a_chain(
+    load: Load, timed_out: bool, complaints: list[str]
+) -> None:
+    Reports(load, plan(commits_itself=True)).note(Refused(text="no", timed_out=timed_out))
+    assert load.complaints == complaints
+
+
+@pytest.mark.parametrize(
+    ("code", "timed_out", "complaints"),
+    [
+        (KafkaError.INVALID_TXN_STATE, False, ["m had to abort: no"]),
+        (KafkaError.INVALID_TXN_STATE, True, []),
+        (KafkaError.ILLEGAL_GENERATION, False, []),
+    ],
+)
+def test_an_abort_for_which_a_member_has_no_reason_is_named(
+    load: Load, code: int, timed_out: bool, complaints: list[str]
+) -> None:
+    report = ChainAborted(code=code, text="no", timed_out=timed_out)
+    Reports(load, plan(commits_itself=True)).note(report)
+    assert load.complaints == complaints
+    assert load.counters["transactions aborted"] == 1
+
+
 def test_the_generation_is_read_from_the_metadata_of_librdkafka() -> None:
     assert generation_in(b"CGMDv2:\x07\x00\x00\x00g\x00m\x00\x01") == 7
     assert generation_in(b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01") == -1
@@ -114,6 +142,7 @@ def test_every_kind_of_member_is_in_a_run(load: Load) -> None:
         ("librdkafka", ("cooperative-sticky",), True),
         ("librdkafka", ("cooperative-sticky",), False),
         ("sparklog", ("cooperative-sticky",), True),
+        ("chain", ("range", "roundrobin"), True),
     }
     assert [each.instance_id for each in plans if each.instance_id] == ["cooperative-group-auto"]
 
