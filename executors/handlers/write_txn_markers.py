@@ -1,12 +1,16 @@
 """WriteTxnMarkers (key 27) v1-2: the transaction coordinator ends transactions in partitions.
 
 For members of the cluster; every partition of another client's request is answered with
-CLUSTER_AUTHORIZATION_FAILED.  With ``sparklog.client.abort.markers.enable`` a tool may abort hanging
-transactions: its markers abort, and get the controller epoch for a coordinator epoch below it, which
-tools take from the last marker of the producer.  A marker is appended as with acks=all.  A partition that does not
-take it now is answered with an error upon which the coordinator sends the marker again: then the
-partition may have it twice, which changes nothing.  A marker of a coordinator epoch below the
-controller epoch that this broker knows is refused everywhere (TRANSACTION_COORDINATOR_FENCED).
+CLUSTER_AUTHORIZATION_FAILED.  With ``sparklog.client.abort.markers.enable`` a tool may abort
+hanging transactions of producers, and commit none.
+
+A marker is appended as with acks=all.  A partition that does not take it now is answered with an
+error upon which the coordinator sends the marker again: then the partition may have it twice, which
+changes nothing.  A marker of a coordinator epoch below the controller epoch that this broker knows
+is refused everywhere (TRANSACTION_COORDINATOR_FENCED).  A tool only knows the epoch of the
+producer's last marker, so its markers are judged by that one alone.  A later epoch than the
+controller's would fence the coordinator, so it is refused from a tool (INVALID_REQUEST), and so are
+the reserved producer ids, with which coordinators write their logs.
 
 In a partition of ``__consumer_offsets`` a marker also commits or drops the offsets of the
 transaction, in the order of the partition.  While the group coordinator loads, the partition is
@@ -20,7 +24,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -30,7 +34,7 @@ from sparklog.executors.partition import Appended, RequiredOffset, TransactionEn
 from sparklog.executors.replica_manager import DelayedProduce, ReplicaManager
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_groups
-from sparklog.types import TopicPartition
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, TopicPartition
 from sparklog.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -80,13 +84,14 @@ def handler(
 
     def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
         if not context.member:
-            request = _of_a_tool(replica_manager, request)
+            _check_tool(replica_manager, context, request)
         return end_transactions(context, request)
 
     def end_transactions(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
         outcomes: list[_Outcomes] = []
         for marker in request.markers:
-            outcomes.append((yield from _append(replica_manager, by_topic, marker)))
+            appended = _append(replica_manager, by_topic, marker, member=context.member)
+            outcomes.append((yield from appended))
         delayed = _DelayedMarkers(replica_manager, request.markers, outcomes)
         if not delayed.waits:
             return (yield from _response(request.markers, outcomes))
@@ -104,34 +109,34 @@ def handler(
     )
 
 
-def _of_a_tool(
-    replica_manager: ReplicaManager, request: WriteTxnMarkersRequest
-) -> WriteTxnMarkersRequest:
-    """The markers of a client that aborts hanging transactions.
+def _check_tool(
+    replica_manager: ReplicaManager, context: RequestContext, request: WriteTxnMarkersRequest
+) -> None:
+    """Check the markers of a client that aborts hanging transactions.
 
     Raises:
-        KafkaError: CLUSTER_AUTHORIZATION_FAILED; clients may not do this.
+        KafkaError: CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST.
     """
-    refusal = ""
+    code, reason = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ""
     if not replica_manager.broker_config.sparklog_client_abort_markers_enable:
-        refusal = f"only brokers end transactions, unless {ENABLED_BY} is set"
+        reason = f"only brokers end transactions, unless {ENABLED_BY} is set"
     elif any(marker.transaction_result for marker in request.markers):
-        refusal = "a client may abort a hanging transaction, and commit none"
-    if refusal:
-        logger.warning("the markers of a client were refused: %s", refusal)
-        raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, refusal)
-    epoch = replica_manager.image.controller_epoch
-    markers = tuple(
-        replace(marker, coordinator_epoch=max(marker.coordinator_epoch, epoch))
-        for marker in request.markers
-    )
-    return replace(request, markers=markers)
+        reason = "a client may abort a hanging transaction, and commit none"
+    elif not all(0 <= marker.producer_id < COORDINATOR_PRODUCER_ID_BASE
+                 for marker in request.markers):  # fmt: skip
+        code, reason = ErrorCode.INVALID_REQUEST, "a marker has the id of no producer"
+    if reason:
+        peer = context.connection.peer
+        logger.warning("the markers of the client %s were refused: %s", peer, reason)
+        raise KafkaError(code, reason)
 
 
 def _append(
     replica_manager: ReplicaManager,
     coordinators: Mapping[str, CoordinatorRuntime],
     marker: WritableTxnMarker,
+    *,
+    member: bool,
 ) -> Slices[_Outcomes]:
     """Append a marker to its partitions, each once."""
     end = _end_of(marker)
@@ -144,7 +149,7 @@ def _append(
                 tp = TopicPartition(topic.name, number)
                 of_topic[number] = outcome = _Outcome(tp)
                 try:
-                    _check_coordinator_epoch(replica_manager, end)
+                    _check_coordinator_epoch(replica_manager, end, member=member)
                     appended = _end_transaction(replica_manager, coordinators, tp, end)
                     outcome.required_offset = appended.required_offset
                 except KafkaError as error:
@@ -168,14 +173,16 @@ def _end_of(marker: WritableTxnMarker) -> TransactionEnd:
     )
 
 
-def _check_coordinator_epoch(replica_manager: ReplicaManager, end: TransactionEnd) -> None:
-    """The controller may have changed since the request came."""
+def _check_coordinator_epoch(
+    replica_manager: ReplicaManager, end: TransactionEnd, *, member: bool
+) -> None:
+    """The controller may have changed since the request came.  Raises KafkaError."""
     known, epoch = replica_manager.image.controller_epoch, end.marker.coordinator_epoch
-    if epoch < known:
-        raise KafkaError(
-            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
-            f"the marker has the coordinator epoch {epoch}, and the controller epoch is {known}",
-        )
+    why = f"the marker has the coordinator epoch {epoch}, and the controller epoch is {known}"
+    if member and epoch < known:
+        raise KafkaError(ErrorCode.TRANSACTION_COORDINATOR_FENCED, why)
+    if not member and epoch > known:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, why)
 
 
 def _end_transaction(

@@ -50,16 +50,17 @@ TRANSACTION_SETTINGS: tuple[Setting, ...] = (
         name="transaction.partition.verification.enable",
         kind="BOOLEAN",
         default=True,
-        doc="Whether a leader asks the transaction coordinator before it appends the first batch of "
-        "a transaction whose producer names the partitions itself (before transaction version 2).",
+        doc="Whether a leader asks the transaction coordinator before it appends the first batch "
+        "of a transaction whose producer names the partitions itself (before transaction version "
+        "2).",
     ),
     Setting(
         name="sparklog.client.abort.markers.enable",
         kind="BOOLEAN",
         default=False,
-        doc="Whether brokers take abort markers from clients, as tools send them to abort a hanging "
-        "transaction. Such a marker ends a transaction in one partition only, so the setting should "
-        "be on no longer than the tool is used.",
+        doc="Whether brokers take abort markers from clients, as tools send them to abort a "
+        "hanging transaction. Such a marker ends a transaction in one partition only, so the "
+        "setting should be on no longer than the tool is used.",
     ),
     Setting(
         name="transaction.abort.timed.out.transaction.cleanup.interval.ms",

@@ -37,8 +37,8 @@ TOPIC_DEFAULTS = {
     "min.insync.replicas": "2",
     "unclean.leader.election.enable": "true",
 }
-#: What the tests below, test_moving_replicas, test_lost_partition_dirs, test_log_cleaner and
-#: test_transactional_produce show.
+#: What the tests below, test_moving_replicas, test_lost_partition_dirs, test_log_cleaner,
+#: test_transactional_produce and test_write_txn_markers show.
 OTHERS = {
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
@@ -55,6 +55,7 @@ OTHERS = {
     "log.scrub.io.max.bytes.per.second",
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
+    "sparklog.client.abort.markers.enable",
     "transaction.partition.verification.enable",
 }
 #: What no single broker may see differently.

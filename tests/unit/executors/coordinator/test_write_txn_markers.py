@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.storage_backends import blocking
-from sparklog.types import Isolation, ResourceType
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, Isolation, ResourceType
 from sparklog.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -174,25 +175,80 @@ def test_strangers_write_no_markers() -> None:
     run(test)
 
 
-def test_a_tool_aborts_a_hanging_transaction_where_the_operator_allows_it() -> None:
+async def let_tools_abort(rig: TransactionRig) -> None:
+    await rig.replicas.change(
+        ConfigChanged(
+            resource_type=int(ResourceType.BROKER),
+            resource_name="",
+            name="sparklog.client.abort.markers.enable",
+            value="true",
+        )
+    )
+
+
+def abort_of(topics: dict[str, tuple[int, ...]], **fields: Any) -> WriteTxnMarkersRequest:
+    """As Kafka's tool aborts: with the coordinator epoch of the last marker, or 0."""
+    aborting = marker(topics, commit=False, **{"coordinator_epoch": 0, **fields})
+    return WriteTxnMarkersRequest(markers=(aborting,))
+
+
+@pytest.mark.parametrize("version", ALL_VERSIONS)
+def test_a_tool_aborts_a_hanging_transaction_where_the_operator_allows_it(version: int) -> None:
     async def test(rig: TransactionRig) -> None:
         rig.produce()
-        await rig.replicas.change(
-            ConfigChanged(
-                resource_type=int(ResourceType.BROKER),
-                resource_name="",
-                name="sparklog.client.abort.markers.enable",
-                value="true",
-            )
-        )
-        abort = marker({"t": (0,)}, commit=False, coordinator_epoch=0)
-        commit = replace(abort, transaction_result=True)
+        abort = abort_of({"t": (0,)})
         refused = [[("t", 0, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)]]
-        assert codes_of(await rig.ask(WriteTxnMarkersRequest(markers=(commit,)))) == refused
-        assert codes_of(await rig.ask(WriteTxnMarkersRequest(markers=(abort,)))) == [[("t", 0, 0)]]
-        written = EndTxnMarker(control_type=ControlType.ABORT, coordinator_epoch=CONTROLLER_EPOCH)
+        assert codes_of(await rig.ask(abort, version)) == refused
+        await let_tools_abort(rig)
+        commit = WriteTxnMarkersRequest(markers=(*abort.markers, marker({"t": (0,)})))
+        assert codes_of(await rig.ask(commit, version)) == refused * 2
+        assert markers_in(rig, "t") == []
+        assert codes_of(await rig.ask(abort, version)) == [[("t", 0, 0)]]
+        written = EndTxnMarker(control_type=ControlType.ABORT, coordinator_epoch=0)
         assert markers_in(rig, "t") == [(EPOCH, written)]
         assert rig.replicas.partition("t").last_stable_offset == 2
+        assert await rig.end(marker({"t": (0,)})) == [[("t", 0, 0)]]
+
+    run(test)
+
+
+def test_the_refusal_of_a_tool_names_the_setting(caplog: pytest.LogCaptureFixture) -> None:
+    async def test(rig: TransactionRig) -> None:
+        await rig.ask(abort_of({"t": (0,)}))
+        assert "unless sparklog.client.abort.markers.enable is set" in caplog.text
+
+    run(test)
+
+
+def test_the_producer_judges_the_epochs_of_a_tool() -> None:
+    async def test(rig: TransactionRig) -> None:
+        await let_tools_abort(rig)
+        rig.produce()
+        old = abort_of({"t": (0,)}, producer_epoch=EPOCH - 1)
+        assert codes_of(await rig.ask(old)) == [[("t", 0, ErrorCode.INVALID_PRODUCER_EPOCH)]]
+        assert await rig.end(marker({"t": (0,)})) == [[("t", 0, 0)]]
+        rig.produce()
+        fenced = [[("t", 0, ErrorCode.TRANSACTION_COORDINATOR_FENCED)]]
+        early = abort_of({"t": (0,)}, coordinator_epoch=CONTROLLER_EPOCH - 1)
+        assert codes_of(await rig.ask(early)) == fenced
+        exact = abort_of({"t": (0,)}, coordinator_epoch=CONTROLLER_EPOCH)
+        assert codes_of(await rig.ask(exact)) == [[("t", 0, 0)]]
+
+    run(test)
+
+
+def test_a_tool_fences_no_coordinator() -> None:
+    async def test(rig: TransactionRig) -> None:
+        await let_tools_abort(rig)
+        rig.produce()
+        invalid = [[("t", 0, ErrorCode.INVALID_REQUEST)]]
+        later = abort_of({"t": (0,)}, coordinator_epoch=CONTROLLER_EPOCH + 1)
+        assert codes_of(await rig.ask(later)) == invalid
+        for producer_id in (-1, COORDINATOR_PRODUCER_ID_BASE):
+            reserved = abort_of({"t": (0,)}, producer_id=producer_id, producer_epoch=32_767)
+            assert codes_of(await rig.ask(reserved)) == invalid
+        assert markers_in(rig, "t") == []
+        assert await rig.end(marker({"t": (0,)})) == [[("t", 0, 0)]]
 
     run(test)
 
