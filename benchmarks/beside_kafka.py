@@ -43,6 +43,7 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "compaction": ("compaction", "beside_kafka", ("long_rounds", "log_records")),
     "small-requests": ("small_requests", "small_requests", ("rounds",)),
     "groups": ("groups", "beside_kafka", ("rounds", "messages")),
+    "transactions": ("transactions", "beside_kafka", ("rounds", "messages")),
     "reads": ("kafka_dataframes", "reads", ("rounds", "rows")),
     "writes": ("kafka_dataframes", "writes", ("rounds", "rows")),
 }

@@ -11,17 +11,28 @@ _TOTAL = re.compile(r"^(\d+) records sent, ([\d.,]+) records/sec .* 99\.9th\.$",
 
 
 def produce(
-    tools: Any, bootstrap: str, topic: str, *, messages: int, value_bytes: int, acks: str
+    tools: Any,
+    bootstrap: str,
+    topic: str,
+    *,
+    messages: int,
+    value_bytes: int,
+    acks: str,
+    commit_every_ms: int | None = None,
 ) -> float:
     """Return MB/s (a MB is a million bytes).  ``tools`` is the ``KafkaTools`` of ``tests/peers``.
 
     The producer has Java's defaults except for ``acks``; it spreads records over partitions itself.
+    With ``commit_every_ms`` the records are in transactions.
     """
+    transactions = (
+        () if commit_every_ms is None else ("--transaction-duration-ms", str(commit_every_ms))
+    )
     done = tools.run(
         TOOL,
         *("--bootstrap-server", bootstrap, "--topic", topic),
         *("--num-records", str(messages), "--record-size", str(value_bytes)),
-        *("--throughput", "-1", "--command-property", f"acks={acks}"),
+        *("--throughput", "-1", "--command-property", f"acks={acks}", *transactions),
     )
     assert done.code == 0, done
     sent, a_second = total(done.out)
