@@ -162,9 +162,14 @@ def _prepared(
 
 
 def _is_retry(transaction: Transaction, producer: ProducerIdentity) -> bool:
-    """Whether an EndTxn with version 2 has the identity from before the last bump."""
+    """Whether an EndTxn with version 2 has the identity from before the last bump.
+
+    The end of a client before version 2 bumps no epoch, so the epoch before belongs to a producer
+    that the client has fenced.
+    """
     if producer == (transaction.producer_id, transaction.producer_epoch - 1):
-        return transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
+        is_ended = transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
+        return is_ended and transaction.bumps_epochs
     return (
         producer == (transaction.previous_producer_id, EPOCH_MAX)
         and transaction.producer_epoch == 0

@@ -153,6 +153,27 @@ def test_epochs_that_run_out_lead_to_the_next_producer_id() -> None:
     assert rig.transaction().producer_id == rotated.producer_id
 
 
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+def test_an_end_of_an_old_client_is_no_end_of_the_producer_that_it_fenced(committed: bool) -> None:
+    rig = ShardRig()
+    zombie = rig.ongoing(version=V2)
+    rig.end(zombie, version=V2)
+    rig.settle()
+    zombie = ProducerIdentity(zombie.producer_id, rig.transaction().producer_epoch)
+    successor = rig.ongoing(version=V1)
+    assert successor == (zombie.producer_id, zombie.epoch + 1)
+    ending = rig.end(successor, committed=committed, version=V1)
+    rig.append_all()
+    assert (
+        rig.refusal(rig.end(zombie, committed=committed, version=V2)) is ErrorCode.PRODUCER_FENCED
+    )
+    rig.settle()
+    assert rig.result(ending) == successor
+    assert (
+        rig.refusal(rig.end(zombie, committed=committed, version=V2)) is ErrorCode.PRODUCER_FENCED
+    )
+
+
 def test_a_retry_after_the_rotation_gets_the_next_producer_id() -> None:
     rig = ShardRig()
     producer = rig.started()
