@@ -27,6 +27,7 @@ from sparklog.driver.transactions.config import (
     TIMEOUTS_AT_ONCE,
     TransactionConfig,
 )
+from sparklog.driver.transactions.connection_order import ConnectionOrder
 from sparklog.driver.transactions.consistent_cuts import ConsistentCuts
 from sparklog.driver.transactions.decision import (
     AddPartitions,
@@ -46,7 +47,7 @@ from sparklog.driver.transactions.records import (
     read_transaction_record,
     transaction_record,
 )
-from sparklog.driver.transactions.transaction import EPOCH_BUMP_VERSION, Transaction
+from sparklog.driver.transactions.transaction import Transaction
 from sparklog.driver.transactions.transaction_state import AT_REST, PREPARED, TransactionState
 from sparklog.driver.transactions.waiting_requests import (
     WaitingRequest,
@@ -116,7 +117,7 @@ class TransactionShard:
         self._unwritten: dict[str, set[TopicPartition]] = {}
         self._waiting = WaitingRequests()
         self._held = WaitingRequests()
-        self._connections: dict[str, int] = {}
+        self._connections = ConnectionOrder()
         self._timeout_check_ms: int | None = None
         self._expiration_check_ms: int | None = None
         self._timeouts: Iterator[str] | None = None
@@ -198,11 +199,14 @@ class TransactionShard:
         if isinstance(request, VerifyPartitions):
             self._verify(request, outcome)
             return outcome.decision()
-        try:
-            self._check_connection(request)
-        except KafkaError as error:
-            outcome.complete(request.request_id, error)
-            return outcome.decision()
+        if not isinstance(request, InitProducerId):  # whose new epoch fences earlier requests
+            transaction = self._transactions.get(request.transactional_id)
+            current = None if transaction is None else _identity(transaction)
+            try:
+                self._connections.check(request, current)
+            except KafkaError as error:
+                outcome.complete(request.request_id, error)
+                return outcome.decision()
         waiting = waiting_request(request, self._config, now.monotonic_ms)
         self._decide(waiting, now, outcome)
         return outcome.decision()
@@ -215,7 +219,7 @@ class TransactionShard:
         self._ongoing.pop(transactional_id, None)
         if transaction.state == TransactionState.DEAD:
             del self._transactions[transactional_id]
-            self._connections.pop(transactional_id, None)
+            self._connections.forget(transactional_id)
         else:
             self._transactions[transactional_id] = transaction
         if transaction.state == TransactionState.ONGOING:
@@ -313,28 +317,6 @@ class TransactionShard:
             outcome.complete(request.request_id, error)
         else:
             outcome.complete(request.request_id, missing)
-
-    def _check_connection(self, request: _Transition) -> None:
-        """Refuse what an old client sent before it gave its connection up.
-
-        Epochs do not tell the transactions of a client before version 2 apart.  So an EndTxn that
-        was delayed on a broken connection would end a later transaction.  Such a client sends all
-        requests of a transactional id on one connection, and opens the next one when it breaks.
-
-        Raises:
-            KafkaError: CONCURRENT_TRANSACTIONS, upon which a client that is alive asks again.
-        """
-        if isinstance(request, InitProducerId):
-            return  # a new epoch fences earlier requests
-        if request.client_version >= EPOCH_BUMP_VERSION:
-            return
-        latest = self._connections.get(request.transactional_id, request.connection)
-        if request.connection < latest:
-            raise KafkaError(
-                ErrorCode.CONCURRENT_TRANSACTIONS,
-                f"{request.transactional_id!r} has sent requests on a later connection",
-            )
-        self._connections[request.transactional_id] = request.connection
 
     def _decide(self, waiting: WaitingRequest, now: Now, outcome: _Outcome) -> None:
         request = waiting.request
@@ -487,7 +469,7 @@ class TransactionShard:
 
 
 def _identity(transaction: Transaction) -> ProducerIdentity:
-    """The identity in the markers of a decided transaction."""
+    """The identity that the producer has; in the markers of a decided transaction."""
     return ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
 
 

@@ -6,6 +6,7 @@ how a connection orders its responses (``server_connection.py``).
 
 import asyncio
 import contextlib
+import itertools
 import logging
 
 from sparklog.transport.idle import IdleWatch
@@ -44,6 +45,7 @@ class Server:
         self.bytes_received = 0
         self.bytes_sent = 0
         self.scheduler = SliceScheduler()
+        self.next_connection_number = itertools.count(1).__next__
         self._over_limit_handler = over_limit_handler
         self._over_limit: OverLimitConnections[ServerConnection] = OverLimitConnections()
         self._count = ConnectionCount()

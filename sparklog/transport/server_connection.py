@@ -45,9 +45,10 @@ Handler: TypeAlias = "Callable[[ServerConnection, deque[memoryview]], Sequence[H
 class ServerConnection(Channel):
     """One client of a server.
 
-    ``member`` becomes true when the peer has proved that it belongs to the cluster.  ``state``
-    belongs to the request handlers.  ``units_spent`` is the cost of the requests of this turn:
-    handlers add to it, and after ``TURN_UNITS`` other connections have a turn.
+    ``member`` becomes true when the peer has proved that it belongs to the cluster.  ``number`` is
+    higher than that of every connection that the server accepted before.  ``state`` belongs to the
+    request handlers.  ``units_spent`` is the cost of the requests of this turn: handlers add to it,
+    and after ``TURN_UNITS`` other connections have a turn.
     """
 
     def __init__(self, server: "Server") -> None:
@@ -55,6 +56,7 @@ class ServerConnection(Channel):
         super().__init__(decoder)
         self._frame_decoder = decoder
         self.address = ""
+        self.number = server.next_connection_number()
         self.state: dict[str, Any] = {}
         self.units_spent = 0
         self._server = server

@@ -44,7 +44,7 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
                     transactional_id=request.transactional_id,
                     producer=ProducerIdentity(request.producer_id, request.producer_epoch),
                     partitions=frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
-                    connection=transactions.connection_number(context),
+                    connection=context.connection.number,
                     client_version=OLD_CLIENT_VERSION,
                 ),
             )

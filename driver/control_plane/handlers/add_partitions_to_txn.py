@@ -77,7 +77,7 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
                             request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
                         ),
                         partitions=partitions,
-                        connection=transactions.connection_number(context),
+                        connection=context.connection.number,
                         client_version=OLD_CLIENT_VERSION,
                     ),
                 )

@@ -31,7 +31,7 @@ def handler(transactions: TransactionalRequests) -> ApiHandler:
                     transactional_id=request.transactional_id,
                     producer=ProducerIdentity(request.producer_id, request.producer_epoch),
                     committed=request.committed,
-                    connection=transactions.connection_number(context),
+                    connection=context.connection.number,
                     client_version=EPOCH_BUMP_VERSION if bumps else OLD_CLIENT_VERSION,
                 ),
             )

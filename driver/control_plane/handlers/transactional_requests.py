@@ -1,10 +1,8 @@
 """What all handlers of requests about transactions share: the way to the coordinator.
 
-Owns: the numbers of connections, gone clients, and the codes of old versions.  Must not know any
-particular request.
+Owns: gone clients, and the codes of old versions.  Must not know any particular request.
 """
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,7 +14,6 @@ from sparklog.service.handler import RequestContext
 
 #: Transactions of clients before version 2 do not bump the epoch when they end.
 OLD_CLIENT_VERSION: Final = 0
-_NUMBER_KEY: Final = "connection number"
 
 
 class TransactionalRequests:
@@ -24,18 +21,6 @@ class TransactionalRequests:
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self.coordinator = coordinator
-        self._numbers = itertools.count()
-
-    def connection_number(self, context: RequestContext) -> int:
-        """The number of the client's connection; a later connection has a higher number.
-
-        A connection gets its number with its first request about transactions.
-        """
-        state = context.connection.state
-        if _NUMBER_KEY not in state:
-            state[_NUMBER_KEY] = next(self._numbers)
-        number: int = state[_NUMBER_KEY]
-        return number
 
     def submit(
         self,
