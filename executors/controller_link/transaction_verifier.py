@@ -85,9 +85,9 @@ class TransactionVerifier:
         self._closed = False
         #: The questions that no request has taken yet, and all that have no answer.
         self._unsent: deque[_Question] = deque()
-        self._unanswered: set[_Question] = set()
+        self._unanswered: dict[_Question, None] = {}
         self._send_planned = False
-        self._requests: set[asyncio.Task[None]] = set()
+        self._requests: dict[asyncio.Task[None], None] = {}
 
     def close(self) -> None:
         """Close the connection; questions without an answer are refused, and so are later ones."""
@@ -132,14 +132,14 @@ class TransactionVerifier:
         loop = asyncio.get_running_loop()
         question = _Question(transaction, partitions, loop.create_future())
         self._unsent.append(question)
-        self._unanswered.add(question)
+        self._unanswered[question] = None
         if not self._send_planned:
             self._send_planned = True
             loop.call_soon(self._send)
         try:
             return await question.answer
         finally:
-            self._unanswered.discard(question)
+            self._unanswered.pop(question, None)
 
     def _send(self) -> None:
         """Send the questions that wait, unless so many requests are under way already."""
@@ -153,11 +153,11 @@ class TransactionVerifier:
                     break
                 questions.append(self._unsent.popleft())
             request = asyncio.get_running_loop().create_task(self._request(questions))
-            self._requests.add(request)
+            self._requests[request] = None
             request.add_done_callback(self._requested)
 
     def _requested(self, request: "asyncio.Task[None]") -> None:
-        self._requests.discard(request)
+        self._requests.pop(request, None)
         self._send()
         if not request.cancelled():
             request.result()
