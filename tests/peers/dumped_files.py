@@ -137,6 +137,9 @@ def _record(line: str) -> Row:
 def _row_of_ours(row: Row) -> Row:
     if "headers" in row:
         return {**row, "headers": [name for name, _ in row["headers"]]}
+    if row.get("offset_delta") is not None and row["last_offset"] == NO_OFFSET:
+        no_batch = ("last_sequence", "last_offset", "offset_delta")  # but markers
+        return {name: value for name, value in row.items() if name not in no_batch}
     if "crc" in row:
         kind = row["timestamp_type"].title().replace("_", "")
         return {**row, "timestamp_type": kind}
