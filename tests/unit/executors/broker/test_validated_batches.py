@@ -17,6 +17,7 @@ from sparklog.wire.protocol.produce import encode_produce_request
 from sparklog.wire.records.batch import BATCH_OVERHEAD, pack_batch
 from sparklog.wire.records.builder import Record, encode_batch
 from sparklog.wire.records.compression import compress
+from sparklog.wire.records.few_records import RECORDS_MAX
 from tests.support.batches import batch
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Client, Rig, produce_request, run
@@ -94,6 +95,33 @@ def test_a_compacted_topic_refuses_what_could_not_be_compacted(name: str) -> Non
         refused = await client.produce("t", POISON[name])
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
         assert "cannot be decoded" in str(refused.error_message)
+
+    run(test)
+
+
+def test_few_keys_are_checked_at_once_unless_batches_wait() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.with_topic(**COMPACT)
+        replica_manager = rig.brokers[1].replica_manager
+        partition = replica_manager.get(TopicPartition("t", 0))
+        assert partition is not None
+        few, many = ([Record(key=b"k")] * count for count in (1, RECORDS_MAX + 1))
+
+        def submit(*records: Record) -> "asyncio.Future[Appended | KafkaError]":
+            return replica_manager.validations.submit(partition, encode_batch(records), 1)
+
+        def base_offset(outcome: Appended | KafkaError) -> int:
+            assert isinstance(outcome, Appended), outcome
+            return outcome.base_offset
+
+        assert base_offset(submit(*few).result()) == 0
+        refusal = submit(*few, Record(value=b"v")).result()
+        assert isinstance(refusal, KafkaError)
+        assert "record 1 of the batch has no key" in refusal.message
+        waiting = [submit(*many), submit(*few)]
+        assert not any(each.done() for each in waiting)
+        assert [base_offset(each) for each in await asyncio.gather(*waiting)] == [1, len(many) + 1]
+        assert base_offset(submit(*few).result()) == len(many) + 2
 
     run(test)
 
@@ -180,7 +208,7 @@ def test_what_is_acknowledged_during_a_validation_is_answered(partitions: int) -
         numbers = range(partitions)
         plain = [replica_manager.find("t", number) for number in numbers]
         requests = [produce_request("t", batch(b"a"), number, -1) for number in numbers]
-        keyed = encode_batch([Record(key=b"k")])
+        keyed = encode_batch([Record(key=b"k")] * (RECORDS_MAX + 1))
         requests.append(produce_request("compacted", keyed, 0, -1))
         topics = tuple(topic for request in requests for topic in request.topic_data)
         sent = encode_produce_request(9, 6, "t", replace(requests[0], topic_data=topics))
