@@ -15,7 +15,7 @@ from sparklog.driver.transactions.record_schemas import (
     TransactionLogKey,
     TransactionLogValue,
 )
-from sparklog.driver.transactions.transaction import Transaction
+from sparklog.driver.transactions.transaction import NO_PARTITIONS, Transaction
 from sparklog.driver.transactions.transaction_state import TransactionState
 from sparklog.errors import DecodeError
 from sparklog.types import TopicPartition
@@ -90,9 +90,11 @@ def read_transaction_record(record: TransactionRecord) -> tuple[str, Transaction
         state=state,
         partitions=frozenset(
             TopicPartition(each.topic, partition)
-            for each in value.transaction_partitions or ()
+            for each in value.transaction_partitions
             for partition in each.partition_ids
-        ),
+        )
+        if value.transaction_partitions
+        else NO_PARTITIONS,
         start_ms=value.transaction_start_timestamp_ms,
         update_ms=value.transaction_last_update_timestamp_ms,
         client_version=value.client_transaction_version,

@@ -28,6 +28,8 @@ from sparklog.types import (
 EPOCH_BUMP_VERSION: Final = 2
 #: No client is given an epoch above this one, so that its producer can always be fenced.
 EPOCH_MAX: Final = MAX_INT16 - 1
+#: Each call of ``frozenset`` without items makes a new set of 216 bytes.
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 
 class IllegalTransitionError(Exception):
@@ -62,7 +64,7 @@ class Transaction:
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     timeout_ms: int
     state: TransactionState = TransactionState.EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
     start_ms: int = NO_TIMESTAMP
     update_ms: int
     client_version: int = 0
@@ -104,7 +106,7 @@ class Transaction:
             producer_epoch=epoch,
             last_producer_epoch=last_epoch,
             timeout_ms=timeout_ms,
-            partitions=frozenset(),
+            partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
             update_ms=now_ms,
         )
@@ -124,7 +126,7 @@ class Transaction:
             producer_epoch=0,
             last_producer_epoch=last_epoch,
             timeout_ms=timeout_ms,
-            partitions=frozenset(),
+            partitions=NO_PARTITIONS,
             start_ms=NO_TIMESTAMP,
             update_ms=now_ms,
         )
@@ -193,7 +195,7 @@ class Transaction:
         return self._to(
             state,
             next_producer_id=NO_PRODUCER_ID,
-            partitions=frozenset(),
+            partitions=NO_PARTITIONS,
             update_ms=now_ms,
             **changes,
         )
