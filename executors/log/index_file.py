@@ -117,9 +117,17 @@ class IndexFile:
 
     def _search(self, column: int, target: int) -> int:
         """The number of entries whose ``column`` is at most ``target``; the hot end comes first."""
-        if self.entries == 0:
-            return 0
+        return self._search_in(self._buffer(), column, target) if self.entries else 0
+
+    def _last_up_to(self, column: int, target: int) -> tuple[int, ...] | None:
+        """The last entry whose ``column`` is at most ``target``; None without such an entry."""
+        if not self.entries:
+            return None
         buffer = self._buffer()
+        slot = self._search_in(buffer, column, target)
+        return self.ENTRY.unpack_from(buffer, (slot - 1) * self.ENTRY.size) if slot else None
+
+    def _search_in(self, buffer: memoryview, column: int, target: int) -> int:
         unpack, width = self.ENTRY.unpack_from, self.ENTRY.size
         low, high = 0, self.entries
         hot = self.entries - HOT_BYTES // width

@@ -267,7 +267,9 @@ class Log(DurableLog):
         end_offset = min(end_offset, self.log_end_offset)
         try:
             found = self._segments.read(
-                *(offset, max_bytes, end_offset),
+                offset,
+                max_bytes,
+                end_offset,
                 min_one=min_one,
                 with_aborted=with_aborted,
                 skip_emptied=skip_emptied,

@@ -30,17 +30,17 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry at or below ``offset``; the segment's start without such an entry."""
-        return self._before(self._search(0, offset - self.base_offset))
+        return self._absolute(self._last_up_to(0, offset - self.base_offset))
 
     def lookup_position(self, position: int) -> OffsetPosition:
         """The last entry whose batch starts at or below ``position``."""
-        return self._before(self._search(1, position))
+        return self._absolute(self._last_up_to(1, position))
 
     def entry_at(self, index: int) -> OffsetPosition:
         return self._absolute(self._entry(index))
 
     def last(self) -> OffsetPosition:
-        return self._before(self.entries)
+        return self._absolute(self._entry(self.entries - 1) if self.entries else None)
 
     def truncate_to(self, offset: int) -> None:
         """Forget entries of batches that end at or after ``offset``."""
@@ -50,11 +50,8 @@ class OffsetIndex(IndexFile):
             keep -= 1
         self._cut(keep)
 
-    def _before(self, slot: int) -> OffsetPosition:
-        """The entry before a slot; the segment's start for the first slot."""
-        return self._absolute(self._entry(slot - 1) if slot else None)
-
     def _absolute(self, entry: tuple[int, ...] | None) -> OffsetPosition:
+        """An entry with its offset in the log; the segment's start without an entry."""
         if entry is None:
             return OffsetPosition(self.base_offset, 0)
         return OffsetPosition(self.base_offset + entry[0], entry[1])

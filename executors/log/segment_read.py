@@ -8,7 +8,7 @@ from itertools import takewhile
 
 from sparklog.executors.log.damaged_ranges import sound_end
 from sparklog.executors.log.segment import IndexDamageError, Segment
-from sparklog.executors.log.spans import BatchSpan
+from sparklog.executors.log.spans import BatchSpan, last_boundary
 from sparklog.wire.records.batch import BATCH_OVERHEAD
 
 
@@ -56,23 +56,20 @@ def _find(
     if end >= limit:
         end = limit
     else:
-        end = _boundary(segment, first, end)
+        end = _boundary(segment, first, end, limit)
         if end == first.position and min_one:
             end = min(first.end, limit)
     return first.position, max(0, end - first.position), first.base_offset
 
 
-def _boundary(segment: Segment, first: BatchSpan, end: int) -> int:
+def _boundary(segment: Segment, first: BatchSpan, end: int, limit: int) -> int:
     """The last batch boundary at or before ``end``, from ``first`` on.
 
-    Raises IndexDamageError.
+    ``limit`` is a batch boundary behind ``end``.  Raises IndexDamageError.
     """
     entry = segment.offset_index.lookup_position(end)
-    boundary = first.position
-    behind = entry.position > boundary
-    spans = segment.spans_from(entry) if behind else segment.spans_at(boundary)
-    for span in spans:
-        if span.end > end:
-            return max(boundary, span.position)
-        boundary = span.end
-    return boundary
+    if entry.position > first.position:
+        first = next(segment.spans_from(entry))
+    if first.end > end:
+        return first.position
+    return last_boundary(segment.handle(), first.end, limit, end)

@@ -13,12 +13,9 @@ from sparklog.storage_backends.base import FileHandle
 from sparklog.wire.records.batch import BATCH_OVERHEAD, LOG_OVERHEAD, BatchHeader, read_header
 from sparklog.wire.records.control import CONTROL_BYTES_MAX, EndTxnMarker, read_marker
 
-#: Bytes of the first read: the wanted header is mostly among the first few.
-_FIRST_WINDOW_BYTES: Final = 256
-#: Bytes of each later read: many small batches, or the header of a large batch.
+#: Bytes of each read: many small batches, or the header of a large batch.  A smaller read is hardly
+#: cheaper.
 _WINDOW_BYTES: Final = 8192
-#: The number of headers that are read with small windows before large windows pay.
-_SMALL_WINDOWS: Final = 3
 _LENGTH: Final = struct.Struct(">8xi")
 #: Base offset, last offset delta, max timestamp.
 _PEEK: Final = struct.Struct(">q15xi8xq")
@@ -53,6 +50,19 @@ def iter_headers(handle: FileHandle, position: int, end: int) -> Iterator[tuple[
         yield read_header(window, index), at
 
 
+def last_boundary(handle: FileHandle, position: int, end: int, limit: int) -> int:
+    """The last batch boundary at or before ``limit``, of the batches in the bytes [position, end).
+
+    Raises CorruptLogError.
+    """
+    if limit - position < BATCH_OVERHEAD:
+        return position
+    for at, size, _, _ in _iter_heads(handle, position, end):
+        if at + size > limit:
+            return at
+    return end
+
+
 def marker_at(handle: FileHandle, position: int, header: BatchHeader) -> EndTxnMarker | None:
     """The marker in a control batch; None without a marker.  Raises CorruptLogError."""
     if header.size > CONTROL_BYTES_MAX:
@@ -67,12 +77,11 @@ def _iter_heads(
     handle: FileHandle, position: int, end: int
 ) -> Iterator[tuple[int, int, bytes, int]]:
     """Position and size of each batch, and a window of the file with the header at an index."""
-    window, start, reads = b"", position, 0
+    window, start = b"", position
     while position < end:
         index = position - start
         if index + BATCH_OVERHEAD > len(window):
-            size = _FIRST_WINDOW_BYTES if reads < _SMALL_WINDOWS else _WINDOW_BYTES
-            window, start, index, reads = handle.read(position, size), position, 0, reads + 1
+            window, start, index = handle.read(position, _WINDOW_BYTES), position, 0
             if len(window) < BATCH_OVERHEAD or position + BATCH_OVERHEAD > end:
                 raise CorruptLogError(handle.path, position, "a batch header is cut off")
         (length,) = _LENGTH.unpack_from(window, index)

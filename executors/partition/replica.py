@@ -43,6 +43,8 @@ from sparklog.types import (
 DISK_ERRORS = (StorageError, CorruptLogError)
 #: Both stand for the log start, whether clients may read there or not.
 _STARTS = (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL)
+#: A read without batches.
+_NOTHING = LogRead(region=None, size=0, first_offset=NO_OFFSET)
 
 
 class Replica:
@@ -215,31 +217,34 @@ class Replica:
         """
         self._require_reader(current_leader_epoch, replica_id, only_leader=only_leader)
         log = self.log
-        end = log.log_end_offset if replica_id >= 0 else self.readable_end(isolation)
-        found = LogRead(region=None, size=0, first_offset=offset)
+        start, log_end = log.log_start_offset, log.log_end_offset
+        by_follower = replica_id >= 0
+        end = log_end if by_follower else self.readable_end(isolation)
+        found = _NOTHING
         diverging: EpochEnd | None = None
-        if last_fetched_epoch >= 0 and offset >= log.log_start_offset:
+        if last_fetched_epoch >= 0 and offset >= start:
             diverging = find_divergence(log, self.leader_epoch, last_fetched_epoch, offset)
         if diverging is None:
-            self._require_in_range(offset)
-            if replica_id >= 0 and has_forgotten(log, last_fetched_epoch, offset):
+            if not start <= offset <= log_end:
+                raise log.out_of_range(offset)
+            if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
                 committed = isolation is Isolation.READ_COMMITTED
-                is_client = replica_id < 0
-                found = self._read_log(offset, max_bytes, end, min_one, committed, is_client)
-            if replica_id >= 0 <= last_fetched_epoch and found.first_offset < offset:
-                # The reader's log ends inside this batch, so it has other batches before its end.
-                assert found.region is not None
-                found.region.release()
-                diverging = EpochEnd(last_fetched_epoch, found.first_offset)
-                found = LogRead(region=None, size=0, first_offset=offset)
+                found = self._read_log(offset, max_bytes, end, min_one, committed, not by_follower)
+                if by_follower and last_fetched_epoch >= 0 and found.first_offset < offset:
+                    # The reader's log ends inside this batch, so it has other batches before its
+                    # end.
+                    assert found.region is not None
+                    found.region.release()
+                    diverging = EpochEnd(last_fetched_epoch, found.first_offset)
+                    found = _NOTHING
         return PartitionRead(
             records=found.region,
             size=found.size,
             high_watermark=self.high_watermark,
             last_stable_offset=self.last_stable_offset,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=start,
             aborted=found.aborted,
             end_offset=end,
             diverging=diverging,
@@ -331,10 +336,6 @@ class Replica:
                     f"broker {self.node_id} does not serve {self.topic_partition} now",
                 )
 
-    def _require_in_range(self, offset: int) -> None:
-        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
-            raise self.log.out_of_range(offset)
-
     def _read_log(
         self,
         offset: int,
@@ -346,7 +347,8 @@ class Replica:
     ) -> LogRead:
         try:
             return self.log.read(
-                *(offset, max_bytes),
+                offset,
+                max_bytes,
                 end_offset=end,
                 min_one=min_one,
                 with_aborted=committed,

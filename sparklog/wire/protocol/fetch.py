@@ -1,4 +1,4 @@
-"""The hand-written codec of Fetch responses: records are sent as they are, without a copy.
+"""The hand-written codec of Fetch responses: records in files are sent as they are.
 
 Owns: the byte layout of Fetch responses 4 to 18 (KIP-74, KIP-227, KIP-392, KIP-482, KIP-516,
 KIP-595, KIP-951).  Must not know what is in the records.  The values are those of
@@ -46,6 +46,10 @@ _DEFAULTS: Final = PartitionData()
 
 #: Units of encoding one partition.
 PARTITION_UNITS: Final = 4
+#: Records in memory up to this size are copied: cheaper than a part of their own.
+_COPIED_BYTES_MAX: Final = 4096
+#: A part with copied records takes no more of them beyond this size.
+_PART_BYTES_MAX: Final = 16 * 1024
 
 Buffer = bytes | bytearray | memoryview
 
@@ -55,8 +59,8 @@ def encode_fetch_response(
 ) -> list[Buffer | Region]:
     """Header and body as parts to be sent in order, without the length in front.
 
-    Records are put into the list as they are, bytes or an object with ``size``; ``parts_size`` is
-    the length of all parts.
+    Records are put into the list as they are, bytes or an object with ``size``, except that small
+    records in memory are copied into the part before.  ``parts_size`` is the length of all parts.
     """
     flexible = version >= _FLEXIBLE
     out = _start(version, correlation_id, response)
@@ -190,8 +194,15 @@ def _add_records(
     if records is None:
         _write_size(out, -1, flexible)
         return out
-    size = len(records) if isinstance(records, (bytes, bytearray, memoryview)) else records.size
-    _write_size(out, size, flexible)
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        size = len(records)
+        _write_size(out, size, flexible)
+        if size <= _COPIED_BYTES_MAX and len(out) < _PART_BYTES_MAX:
+            out += records
+            return out
+    else:
+        size = records.size
+        _write_size(out, size, flexible)
     if not size:
         return out
     following = bytearray()

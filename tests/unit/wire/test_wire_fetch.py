@@ -96,6 +96,22 @@ def test_regions_are_put_between_the_bytes_untouched(version: int) -> None:
     assert parts[3] is second
 
 
+@pytest.mark.parametrize("version", [4, 12])
+def test_small_records_in_memory_share_parts_of_limited_size(version: int) -> None:
+    records = [bytes([number]) * 1000 for number in range(100)]
+    parts = encode_fetch_response(version, 1, one_topic(*records))
+    assert len(parts) < 20
+    assert max(map(len, parts)) < 24 * 1024
+    assert decode_fetch_response(version, joined(parts))[1] == one_topic(*records)
+
+
+def test_large_records_in_memory_are_not_copied() -> None:
+    large = b"a" * 5000
+    parts = encode_fetch_response(12, 1, one_topic(b"small", large, b"small"))
+    assert parts[1] is large
+    assert len(parts) == 3
+
+
 def test_an_empty_region_is_left_out() -> None:
     parts = encode_fetch_response(11, 1, one_topic(FileRange(b"")))
     assert len(parts) == 1

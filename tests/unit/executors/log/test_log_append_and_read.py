@@ -1,5 +1,5 @@
 import struct
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -134,6 +134,18 @@ def test_any_read_gives_what_a_plain_list_would(data: st.DataObject) -> None:
                 taken.append(span)
         assert got.first_offset == taken[0][0]
         assert got.size == sum(size for _, _, size in taken)
+
+
+def test_a_read_without_index_entries_ends_at_the_last_batch_that_fits(desk: Desk) -> None:
+    # Headers lie at all distances from the ends of the windows in which the log is walked.
+    log = desk.open(segment_bytes=10**6, index_interval_bytes=10**6)
+    sizes = [*(number * 37 % 200 for number in range(150)), 10_000, 20, 8_192, 20, 20]
+    ends = list(accumulate(len(put(log, 0, size=size)) for size in sizes))
+    for max_bytes in range(1, ends[-1], 53):
+        got = log.read(0, max_bytes, end_offset=log.log_end_offset)
+        assert got.size == max([ends[0], *(end for end in ends if end <= max_bytes)]), max_bytes
+        assert got.region is not None
+        got.region.release()
 
 
 def test_offsets_outside_the_log_are_refused(desk: Desk) -> None:
