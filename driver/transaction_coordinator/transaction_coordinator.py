@@ -75,6 +75,7 @@ class TransactionCoordinator:
         self._markers = MarkerSender(self._cluster, image, self._controller_epoch, on_fenced)
         self._producer_ids = ProducerIdPool(allocate_producer_id)
         self._request_ids = itertools.count()
+        self._replaying = asyncio.Lock()
         self._partitions: list[PartitionCoordinator] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
@@ -204,6 +205,7 @@ class TransactionCoordinator:
             self._data_client,
             controller_epoch=self._controller_epoch,
             load_bytes=self._config.transaction_state_log_load_buffer_size,
+            replaying=self._replaying,
             wall_ms=self._runtime.wall_ms,
         )
 

@@ -6,6 +6,7 @@ outcome is known, and the reading of the log.  Must not know what the records me
 Only one append is under way at a time.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -57,6 +58,8 @@ class TransactionLog:
     Args:
         controller_epoch: the epoch of this controller.
         load_bytes: how many bytes are read at once; a larger batch comes nevertheless.
+        replaying: held while records are replayed in a worker thread, so that the event loop shares
+            the interpreter with one such thread only.
         wall_ms: returns the time of day in milliseconds.
     """
 
@@ -67,6 +70,7 @@ class TransactionLog:
         *,
         controller_epoch: int,
         load_bytes: int,
+        replaying: asyncio.Lock,
         wall_ms: Callable[[], int],
     ) -> None:
         self.topic_partition = topic_partition
@@ -74,6 +78,7 @@ class TransactionLog:
         self._controller_epoch = controller_epoch
         self._identity = coordinator_identity(controller_epoch)
         self._load_bytes = load_bytes
+        self._replaying = replaying
         self._wall_ms = wall_ms
         self._next_sequence = 0
         self._lane = str(topic_partition)
@@ -163,7 +168,8 @@ class TransactionLog:
                     raise
                 offset = await self._offset(OffsetSpec.EARLIEST)
                 continue
-            offset = await run_blocking(_replay, records, offset, replay)
+            async with self._replaying:
+                offset = await run_blocking(_replay, records, offset, replay)
 
     async def _fetch(self, offset: int) -> memoryview:
         fetched = await self._data_client.fetch(

@@ -110,7 +110,12 @@ class CutRig:
             on_event=self.taker.advance,
         )
         log = TransactionLog(
-            TP, cast(DataClient, fake), controller_epoch=1, load_bytes=100, wall_ms=lambda: 0
+            TP,
+            cast(DataClient, fake),
+            controller_epoch=1,
+            load_bytes=100,
+            replaying=asyncio.Lock(),
+            wall_ms=lambda: 0,
         )
         self.partition = PartitionCoordinator(log, tools)
         self._task: asyncio.Task[None] | None = None

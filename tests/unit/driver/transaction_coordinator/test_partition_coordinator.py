@@ -73,6 +73,7 @@ class Rig:
             cast(DataClient, fake),
             controller_epoch=controller_epoch,
             load_bytes=100,
+            replaying=asyncio.Lock(),
             wall_ms=lambda: 0,
         )
         self.partition = PartitionCoordinator(log, tools)

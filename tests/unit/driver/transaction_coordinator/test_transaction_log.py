@@ -46,6 +46,7 @@ def log_of(fake: FakeLog, controller_epoch: int = 1) -> TransactionLog:
         cast(DataClient, fake),
         controller_epoch=controller_epoch,
         load_bytes=100,
+        replaying=asyncio.Lock(),
         wall_ms=lambda: 1_000,
     )
 
