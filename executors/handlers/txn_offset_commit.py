@@ -10,6 +10,9 @@ the partition itself (KIP-890).  If a transaction of the producer ends in the pa
 the answer is COORDINATOR_LOAD_IN_PROGRESS, upon which clients repeat the commit, and it is
 confirmed anew; Kafka answers INVALID_TXN_STATE, which ends the client.
 
+The same answer gets a commit before v5 that comes on a connection that the producer has given up
+(``latest_connections``).  A commit whose client goes while it is confirmed is not written.
+
 COORDINATOR_LOAD_IN_PROGRESS is COORDINATOR_NOT_AVAILABLE before v2, as in Kafka, because clients of
 that time do not know it.  A commit of many partitions is decided in parts, as in OffsetCommit.
 """
@@ -22,6 +25,7 @@ from typing import Any, Final
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.coordinator import ResponseFuture, TransactionalProducer
 from sparklog.executors.handlers.group_requests import GroupRequests, failed, require_group_id
+from sparklog.executors.handlers.latest_connections import LatestConnections
 from sparklog.executors.handlers.offset_commit import (
     CheckedTopic,
     check_topics,
@@ -30,8 +34,10 @@ from sparklog.executors.handlers.offset_commit import (
 )
 from sparklog.executors.handlers.request_parts import parts_of
 from sparklog.executors.replica_manager import VerifyTransaction
+from sparklog.service.gone_clients import cancel_with_client
 from sparklog.service.group_error_responses import refuse_txn_offset_commit
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.service.transactional_ids import require_transactional_id
 from sparklog.slices import Slices, in_groups
 from sparklog.types import COORDINATOR_PRODUCER_ID_BASE
 from sparklog.wire.protocol.messages.offset_commit import (
@@ -68,16 +74,20 @@ _PARTITION_UNITS: Final = 2
 
 
 def handler(groups: GroupRequests, verify: VerifyTransaction) -> ApiHandler:
+    latest = LatestConnections()
+
     def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Slices[Any]:
         try:
             require_group_id(request.group_id)
+            require_transactional_id(request.transactional_id)
             producer = _producer_of(request)
             commit = yield from _as_offset_commit(request)
             checked = yield from check_topics(groups.image, _BY_NAME, commit.topics)
             topics = tuple([found for topic in checked if (found := topic.accepted()) is not None])
             if not topics:
                 return (yield from _response(context.version, checked, {}, _NONE))
-            transaction = _Transaction(groups, groups.partition_of(request.group_id), producer)
+            partition = groups.partition_of(request.group_id)
+            transaction = _Transaction(context, groups, partition, producer, latest)
         except KafkaError as error:
             return (yield from _refusal(context.version, request, error))
         commit = replace(commit, topics=topics)
@@ -97,15 +107,24 @@ class _Transaction:
     """The transaction of a producer in one partition of the internal topic."""
 
     def __init__(
-        self, groups: GroupRequests, partition: int, producer: TransactionalProducer
+        self,
+        context: RequestContext,
+        groups: GroupRequests,
+        partition: int,
+        producer: TransactionalProducer,
+        latest: LatestConnections,
     ) -> None:
-        """Raises KafkaError: this broker does not coordinate the partition now."""
+        """Raises KafkaError: the partition is not coordinated here, or the commit is late."""
+        self._context = context
         self._groups = groups
         self._partition = partition
         self._producer = producer
+        self._latest = latest
+        self._adds = context.version >= _ADDS_PARTITION_FROM
         self._known = groups.producer_entry(partition, producer.producer_id)
+        self._check_connection()
 
-    async def verify(self, transactional_id: str, verify: VerifyTransaction, *, add: bool) -> None:
+    async def verify(self, transactional_id: str, verify: VerifyTransaction) -> None:
         """Let the coordinator confirm the transaction, unless the partition has it open.
 
         Raises KafkaError.
@@ -113,31 +132,43 @@ class _Transaction:
         if self._is_open():
             return
         partition = self._groups.topic_partition(self._partition)
+        client: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        cancel_with_client(self._context.connection, client)
         try:
-            await verify(transactional_id, *self._producer, (partition,), add=add)
+            await verify(transactional_id, *self._producer, (partition,), add=self._adds)
         except KafkaError as error:
             if error.code in _REPEATED:
-                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message) from error
+                raise _repeat(error.message) from error
             raise
+        finally:
+            client_has_gone = client.cancelled()
+            client.cancel()
+        if client_has_gone:
+            raise _repeat("the client has gone")
+        self._check_connection()
 
-    def submit(self, context: RequestContext, commit: OffsetCommitRequest) -> ResponseFuture:
+    def submit(self, commit: OffsetCommitRequest) -> ResponseFuture:
         """Decide on a part of the commit, and write it at once."""
+        groups, known, producer_id = self._groups, self._known, self._producer.producer_id
         try:
-            groups, known = self._groups, self._known
-            entry = groups.producer_entry(self._partition, self._producer.producer_id)
+            entry = groups.producer_entry(self._partition, producer_id)
             if entry is not known and not self._is_open():
-                raise KafkaError(
-                    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-                    f"a transaction of producer {self._producer.producer_id} has ended since this "
-                    "one was confirmed",
+                raise _repeat(
+                    f"a transaction of producer {producer_id} has ended since this one was "
+                    "confirmed"
                 )
         except KafkaError as error:
             return failed(error)
-        return groups.try_submit(context, self._partition, commit, self._producer)
+        return groups.try_submit(self._context, self._partition, commit, self._producer)
 
     def topic_exists(self, topic: OffsetCommitRequestTopic) -> bool:
         """Whether a topic that existed is still there."""
         return self._groups.image.topic_by_id(topic.topic_id) is not None
+
+    def _check_connection(self) -> None:
+        number = self._context.connection.number
+        if not self._adds and self._latest.take(self._producer, number):
+            raise _repeat("the producer has sent commits on a later connection")
 
     def _is_open(self) -> bool:
         entry = self._groups.producer_entry(self._partition, self._producer.producer_id)
@@ -154,8 +185,7 @@ async def _commit(
 ) -> Slices[TxnOffsetCommitResponse]:
     version = context.version
     try:
-        add = version >= _ADDS_PARTITION_FROM
-        await transaction.verify(request.transactional_id, verify, add=add)
+        await transaction.verify(request.transactional_id, verify)
     except KafkaError as error:
         return _refusal(version, request, error)
     parts: list[tuple[OffsetCommitRequestTopic, ...]] = []
@@ -166,9 +196,14 @@ async def _commit(
         present = tuple([topic for topic in part if transaction.topic_exists(topic)])
         if present:
             parts.append(present)
-            futures.append(transaction.submit(context, replace(commit, topics=present)))
+            futures.append(transaction.submit(replace(commit, topics=present)))
     codes = await committed_codes(parts, futures)
     return _response(version, checked, codes, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+
+
+def _repeat(why: str | None) -> KafkaError:
+    """A refusal upon which a client that is alive sends the commit again."""
+    return KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, why)
 
 
 def _producer_of(request: TxnOffsetCommitRequest) -> TransactionalProducer:

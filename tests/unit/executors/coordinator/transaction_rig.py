@@ -116,9 +116,7 @@ class TransactionRig(GroupRig):
             base_sequence=known.last_sequence + 1 if known is not None and same_epoch else 0,
             transactional=True,
         )
-        partition.append_as_leader(
-            data, acks=ACKS_ALL, now_ms=SYSTEM.wall_ms(), verified=True
-        )
+        partition.append_as_leader(data, acks=ACKS_ALL, now_ms=SYSTEM.wall_ms(), verified=True)
 
 
 async def confirm() -> None:
