@@ -380,13 +380,11 @@ class TransactionShard:
     def _append(
         self, transaction: Transaction, waiting: WaitingRequest | None, outcome: _Outcome
     ) -> None:
-        transactional_id = transaction.transactional_id
+        transactional_id, record = transaction.transactional_id, transaction_record(transaction)
         if transaction.state == TransactionState.PREPARE_COMMIT:
             self._cuts.transactions.decide_commit(transaction.partitions)
         self._pending[transactional_id] = _Pending(transaction, waiting)
-        outcome.appends.append(
-            Append(transactional_id=transactional_id, record=transaction_record(transaction))
-        )
+        outcome.appends.append(Append(transactional_id=transactional_id, record=record))
 
     def _complete(
         self, waiting: WaitingRequest, transaction: Transaction, now: Now, outcome: _Outcome

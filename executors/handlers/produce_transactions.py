@@ -12,6 +12,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import ACKS_NONE
 from sparklog.executors.replica_manager import OutcomeFuture, RequestTransaction
 from sparklog.service.gone_clients import cancel_with_client
+from sparklog.service.transactional_ids import require_transactional_id
 from sparklog.transport import ServerConnection
 from sparklog.wire.protocol.messages.produce import ProduceRequest
 
@@ -33,9 +34,10 @@ _NOT_VERIFIED_YET: Final = frozenset(
 
 
 def transaction_of(version: int, request: ProduceRequest) -> RequestTransaction | None:
-    """The transaction that a request names."""
+    """The transaction that a request names.  Raises INVALID_REQUEST for an impossible id."""
     if request.transactional_id is None:
         return None
+    require_transactional_id(request.transactional_id)
     return RequestTransaction(request.transactional_id, version >= _ADDS_PARTITIONS_FROM)
 
 

@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 
-from sparklog.driver.control_plane.handlers.transactional_requests import (
-    TransactionalRequests,
-    require_transactional_id,
-)
+from sparklog.driver.control_plane.handlers.transactional_requests import TransactionalRequests
 from sparklog.driver.transactions import PREPARED
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.transaction_error_responses import refuse_describe_transactions
+from sparklog.service.transactional_ids import require_transactional_id
 from sparklog.slices import Slices, in_slices
 from sparklog.wire.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

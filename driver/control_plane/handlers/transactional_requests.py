@@ -11,6 +11,7 @@ from sparklog.driver.transactions import TransactionRequest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.service.gone_clients import cancel_with_client
 from sparklog.service.handler import RequestContext
+from sparklog.service.transactional_ids import require_transactional_id
 
 #: Transactions of clients before version 2 do not bump the epoch when they end.
 OLD_CLIENT_VERSION: Final = 0
@@ -33,12 +34,6 @@ class TransactionalRequests:
         future = self.coordinator.submit(transactional_id, make_request)
         cancel_with_client(context.connection, future)
         return future
-
-
-def require_transactional_id(transactional_id: str) -> None:
-    """Raises INVALID_REQUEST for an empty id."""
-    if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
 
 
 def known_to(version: int, fenced_from: int, error: KafkaError) -> KafkaError:

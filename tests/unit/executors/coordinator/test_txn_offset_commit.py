@@ -1,14 +1,20 @@
 """TxnOffsetCommit: who confirms the transaction, what is written, and errors in every version."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.coordinator import TransactionalProducer
+from sparklog.executors.handlers import latest_connections
+from sparklog.executors.handlers.latest_connections import LatestConnections
 from sparklog.executors.partition import TransactionEnd
 from sparklog.metadata import TopicDeleted
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
+from sparklog.service.transactional_ids import TRANSACTIONAL_ID_BYTES_MAX
 from sparklog.storage_backends import blocking
+from sparklog.transport import ClientConnection
 from sparklog.types import (
     COORDINATOR_PRODUCER_ID_BASE,
     NO_PRODUCER_ID,
@@ -36,6 +42,7 @@ from tests.unit.executors.coordinator.transaction_rig import (
     TransactionRig,
     commit_codes,
     commit_of,
+    confirm,
     marker,
     refuse,
     run,
@@ -239,6 +246,7 @@ def test_a_topic_that_is_deleted_while_the_transaction_is_confirmed_gets_no_offs
         ({"producer_id": NO_PRODUCER_ID}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ({"producer_id": COORDINATOR_PRODUCER_ID_BASE}, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ({"producer_epoch": -1}, ErrorCode.INVALID_PRODUCER_EPOCH),
+        ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_impossible_commits_are_refused_before_the_coordinator_is_asked(
@@ -294,3 +302,108 @@ def test_a_commit_of_many_partitions_is_written_in_parts() -> None:
         await until(lambda: rig.replicas.partition(CONSUMER_OFFSETS).last_stable_offset == 601)
 
     run(test)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_commit_that_was_delayed_on_an_old_connection_undoes_no_later_one(version: int) -> None:
+    """The client has sent it again on its next connection, and has gone on to later offsets."""
+
+    async def test(rig: TransactionRig) -> None:
+        given_up, connection = await rig.connect(), await rig.connect()
+
+        async def commit(offset: int, client: ClientConnection, **fields: Any) -> list[int]:
+            return commit_codes(await rig.ask(commit_of((0, offset), **fields), version, client))
+
+        assert await commit(10, connection) == [0]
+        await end(rig)
+        assert await commit(20, connection) == [0]
+        assert await commit(10, given_up) == [LOADING]
+        await end(rig)
+        assert await commit(10, given_up) == [LOADING]
+        assert await rig.offsets(0) == [(20, 0)]
+        # The next producer may have the older connection; and a live one opens another.
+        assert await commit(30, given_up, producer_epoch=EPOCH + 1) == [0]
+        assert await commit(31, await rig.connect(), producer_epoch=EPOCH + 1) == [0]
+
+    run(test)
+
+
+def test_a_delayed_commit_that_waits_for_the_coordinator_meanwhile() -> None:
+    async def test(rig: TransactionRig) -> None:
+        answered = asyncio.Event()
+
+        async def slow() -> None:
+            rig.verdict = confirm
+            await answered.wait()
+
+        rig.verdict = slow
+        given_up, connection = await rig.connect(), await rig.connect()
+        delayed = asyncio.create_task(rig.ask(commit_of((0, 10)), 4, given_up))
+        await until(lambda: rig.verified)
+        assert commit_codes(await rig.ask(commit_of((0, 20)), 4, connection)) == [0]
+        answered.set()
+        assert commit_codes(await delayed) == [LOADING]
+        await end(rig)
+        assert await rig.offsets(0) == [(20, 0)]
+
+    run(test)
+
+
+def test_connections_of_new_clients_need_no_order() -> None:
+    """Their epochs tell transactions apart."""
+
+    async def test(rig: TransactionRig) -> None:
+        first, second = await rig.connect(), await rig.connect()
+        for offset, client in enumerate((second, first, second)):
+            answer = await rig.ask(commit_of((0, offset)), 5, client)
+            assert commit_codes(answer) == [0]
+
+    run(test)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_commit_whose_client_goes_while_it_is_confirmed_is_not_written(version: int) -> None:
+    async def test(rig: TransactionRig) -> None:
+        answered = asyncio.Event()
+
+        async def slow() -> None:
+            await answered.wait()
+
+        rig.verdict = slow
+        client = await rig.connect()
+        late = asyncio.create_task(rig.ask(commit_of((0, 10)), version, client))
+        await until(lambda: rig.verified)
+        before = len(rig.server.connections)
+        client.close()
+        await asyncio.wait([late])
+        late.exception()
+        await rig.connect()  # the server has seen the end of the other connection by then
+        answered.set()
+        await until(lambda: len(rig.server.connections) == before)
+        assert written(rig) == []
+
+    run(test)
+
+
+def test_a_transactional_id_that_is_too_long_is_not_passed_on() -> None:
+    async def test(rig: TransactionRig) -> None:
+        size = TRANSACTIONAL_ID_BYTES_MAX
+        fits, long = commit_of((0, 1), transactional_id="x" * size), "é" * (size // 2 + 1)
+        assert commit_codes(await rig.ask(fits, 5)) == [0]
+        refused = await rig.ask(commit_of((0, 1), transactional_id=long), 5)
+        assert commit_codes(refused) == [ErrorCode.INVALID_REQUEST]
+        assert len(rig.verified) == 1
+
+    run(test)
+
+
+def test_producers_that_were_not_heard_of_for_long_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(latest_connections, "PRODUCERS_MAX", 2)
+    latest = LatestConnections()
+    producers = [TransactionalProducer(number, EPOCH) for number in range(3)]
+    assert [latest.take(producer, 7) for producer in producers[:2]] == [False, False]
+    assert latest.take(producers[0], 6)
+    assert not latest.take(producers[2], 7)  # producer 1 is forgotten
+    assert [latest.take(producer, 6) for producer in producers[:2]] == [True, False]
