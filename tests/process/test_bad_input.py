@@ -355,7 +355,7 @@ def test_a_bad_batch_between_pipelined_good_ones_is_refused_alone(
         witness.note_acknowledged(value)
 
 
-def test_producing_where_nothing_is(wire: RawWire) -> None:
+def test_producing_where_nothing_is(wire: RawWire, witness: Witness) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert wire.produce("nowhere", batch(b"a")).error_code == unknown
     assert wire.produce("", batch(b"a")).error_code == unknown
@@ -365,8 +365,21 @@ def test_producing_where_nothing_is(wire: RawWire) -> None:
     assert wire.produce(UUID(int=9), batch(b"a")).error_code == ErrorCode.UNKNOWN_TOPIC_ID
     wrong_acks = wire.produce(KEPT, batch(b"a"), acks=2).error_code
     assert wrong_acks == ErrorCode.INVALID_REQUIRED_ACKS
-    in_transaction = wire.produce(KEPT, batch(b"a"), transactional_id="x").error_code
-    assert in_transaction == ErrorCode.INVALID_TXN_STATE
+    # A batch that is not transactional is in no transaction, whatever its request names.
+    assert wire.produce(KEPT, batch(b"plain"), transactional_id="x").error_code == 0
+    witness.note_acknowledged(b"plain")
+
+
+def test_producing_in_a_transaction_that_is_none(wire: RawWire) -> None:
+    stray = batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    for transactional_id, code in (
+        (None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", ErrorCode.INVALID_REQUEST),
+        ("x" * 32_768, ErrorCode.INVALID_REQUEST),
+        ("x", ErrorCode.NOT_ENOUGH_REPLICAS),  # there is no coordinator yet
+    ):
+        refused = wire.produce(KEPT, stray, acks=-1, transactional_id=transactional_id)
+        assert (refused.error_code, refused.base_offset) == (code, -1)
 
 
 def test_fetching_what_is_not_there(wire: RawWire, witness: Witness) -> None:
