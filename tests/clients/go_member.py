@@ -43,7 +43,7 @@ class GoMember(Member):
             "instance": instance,
             "strategy": strategy,
         }
-        command = [str(_program()), *(f"-{name}={value}" for name, value in arguments.items())]
+        command = [str(go_program()), *(f"-{name}={value}" for name, value in arguments.items())]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -107,7 +107,7 @@ class GoMember(Member):
 
 
 @cache
-def _program() -> Path:
+def go_program() -> Path:
     """The program, built once for each version of its source.  Skips the test without Go."""
     go = shutil.which("go")
     if go is None:

@@ -1,19 +1,25 @@
 """Transactional producers of every client: all or nothing, and one live producer for an id."""
 
 import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.clients.peer_kcat import KCAT
+from tests.clients.transactional_chains import CHAINS, Chain, ChainPlan
 from tests.clients.transactional_writers import WRITERS, ConfluentWriter, Fenced, Writer
 from tests.support.proven import proves
 
 SECONDS_MAX = 60.0
 PARTITIONS = 2
+#: Records that a chain gets at a time.
+EACH_TIME = 100
 Open = Callable[..., Writer]
 
 
@@ -42,7 +48,8 @@ def open_writer(bootstrap: str, topics: tuple[str, str]) -> Iterator[Open]:
 
     yield make
     for writer in writers:
-        writer.close()
+        if not getattr(writer, "closed", False):
+            writer.close()
 
 
 def committed(bootstrap: str, topics: tuple[str, ...], *, uncommitted: bool = False) -> list[bytes]:
@@ -81,10 +88,24 @@ def await_committed(bootstrap: str, topics: tuple[str, ...], expected: list[byte
     """Markers spread for a moment after a commit."""
     deadline = time.monotonic() + SECONDS_MAX
     while (found := committed(bootstrap, topics)) != expected:
-        assert time.monotonic() < deadline, found
+        missing, more = Counter(expected) - Counter(found), Counter(found) - Counter(expected)
+        assert time.monotonic() < deadline, f"missing: {[*missing][:9]}, too many: {[*more][:9]}"
 
 
-@proves("transaction", "confluent", "kafka-python", "aiokafka")
+def await_shared(bootstrap: str, group: str, produce: Callable[[], None]) -> None:
+    """Produce until two members of the group have partitions, and once more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + SECONDS_MAX
+    shares: list[int] = []
+    while len(shares) < 2 or not all(shares):
+        assert time.monotonic() < deadline, shares
+        produce()
+        described = admin.describe_consumer_groups([group])[group].result()
+        shares = [len(member.assignment.topic_partitions) for member in described.members]
+    produce()
+
+
+@proves("transaction", *WRITERS)
 def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
     client: str, bootstrap: str, topics: tuple[str, str], open_writer: Open
 ) -> None:
@@ -106,27 +127,93 @@ def test_a_transaction_is_visible_as_a_whole_or_not_at_all(
     assert len(committed(bootstrap, topics, uncommitted=True)) == 6 * len(topics) * PARTITIONS
 
 
-@proves("fenced producer", "confluent", "kafka-python", "aiokafka")
+@proves("fenced producer", *WRITERS)
 def test_a_second_producer_aborts_the_transaction_of_the_first_and_fences_it(
     client: str, bootstrap: str, topics: tuple[str, str], open_writer: Open
 ) -> None:
     zombie = open_writer(client)
     zombie.begin()
-    zombie.send(topics[0], 0, b"of the zombie")
+    zombie.send(topics[0], 0, b"of-the-zombie")
     second = open_writer(client)
     second.begin()
-    second.send(topics[0], 0, b"of the second")
+    second.send(topics[0], 0, b"of-the-second")
     second.commit()
     with pytest.raises(Fenced):
         _write_on(zombie, topics[0])
-    await_committed(bootstrap, topics, [b"of the second"])
-    assert b"too late" not in committed(bootstrap, topics, uncommitted=True)
+    await_committed(bootstrap, topics, [b"of-the-second"])
+    assert b"too-late" not in committed(bootstrap, topics, uncommitted=True)
 
 
 def _write_on(zombie: Writer, topic: str) -> None:
     """Some clients hear of it with the record, others with the commit."""
-    zombie.send(topic, 0, b"too late")
+    zombie.send(topic, 0, b"too-late")
     zombie.commit()
+
+
+@proves("taken over", *WRITERS)
+def test_a_new_producer_aborts_what_a_dead_one_has_left_open(
+    client: str, bootstrap: str, topics: tuple[str, str], open_writer: Open
+) -> None:
+    """Until then readers wait, because the coordinator does not know that the first one is dead."""
+    topic = topics[0]
+    dead = open_writer(client)
+    dead.begin()
+    dead.send(topic, 0, b"left-open")
+    dead.close()
+    dead.closed = True  # type: ignore[attr-defined]
+    other = open_writer(client, "-other")
+    other.begin()
+    other.send(topic, 0, b"behind-it")
+    other.commit()
+    assert committed(bootstrap, topics) == []
+    open_writer(client)
+    await_committed(bootstrap, topics, [b"behind-it"])
+
+
+@proves("chain", *CHAINS)
+@pytest.mark.parametrize("chain", sorted(CHAINS))
+def test_a_chain_counts_each_record_once_while_members_come_and_go(
+    chain: str, bootstrap: str, topics: tuple[str, str]
+) -> None:
+    source, target = topics
+    written: list[bytes] = []
+
+    def produce() -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        for _ in range(EACH_TIME):
+            partition, offset = len(written) % PARTITIONS, len(written) // PARTITIONS
+            producer.produce(source, b"x", partition=partition)
+            written.append(b"%d/%d" % (partition, offset))
+        assert producer.flush(SECONDS_MAX) == 0
+
+    def start(name: str) -> Chain:
+        plan = ChainPlan(
+            bootstrap=bootstrap,
+            group=f"{source}-group",
+            source=source,
+            target=target,
+            transactional_id=f"{source}-{name}",
+        )
+        chains.append(CHAINS[chain](plan))
+        return chains[-1]
+
+    chains: list[Chain] = []
+    try:
+        produce()
+        first = start("first")
+        await_committed(bootstrap, (target,), sorted(written))
+        start("second")
+        await_shared(bootstrap, f"{source}-group", produce)
+        await_committed(bootstrap, (target,), sorted(written))
+        produce()
+        first.kill()
+        chains.remove(first)
+        start("first")  # aborts what was open
+        produce()
+        await_committed(bootstrap, (target,), sorted(written))
+    finally:
+        for each in chains:
+            each.kill()
 
 
 def test_consuming_and_producing_in_one_transaction(
@@ -203,3 +290,15 @@ def test_kcat(bootstrap: str, topics: tuple[str, str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     await_committed(bootstrap, topics, [b"one", b"two"])
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("name", ["exactly_once.py", "exactly_once_kafka_client.py"])
+def test_the_examples_run(bootstrap: str, name: str) -> None:
+    command = [sys.executable, str(EXAMPLES / name), bootstrap]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    *_, last = done.stdout.splitlines()
+    assert last in {f"100 totals{mark} each order counts once" for mark in ",:"}

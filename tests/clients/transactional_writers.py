@@ -4,13 +4,17 @@ Owns: how each client writes, commits and aborts.  Must not know what a test exp
 """
 
 import asyncio
+import json
+import subprocess
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import KafkaException, Producer
 
+from tests.clients.go_member import go_program
 from tests.clients.peer_kafka_python import (
     InvalidProducerEpochError,
     KafkaProducer,
@@ -161,8 +165,64 @@ class AiokafkaWriter:
             raise Fenced(str(error)) from error
 
 
+class GoWriter:
+    """franz-go or sarama, in a process of its own."""
+
+    #: How these clients name the errors of a fenced producer.
+    FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "old epoch", "newer producer")
+
+    def __init__(self, bootstrap: str, transactional_id: str, *, client: str) -> None:
+        arguments = {"mode": "writer", "client": client, "bootstrap": bootstrap}
+        options = [f"-{name}={value}" for name, value in arguments.items()]
+        self._process = subprocess.Popen(
+            [str(go_program()), *options, f"-id={transactional_id}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def begin(self) -> None:
+        self._call("begin")
+
+    def send(self, topic: str, partition: int, value: bytes) -> None:
+        self._call(f"send {topic} {partition} {value.decode().replace(' ', '-')}")
+
+    def commit(self) -> None:
+        self._call("commit")
+
+    def abort(self) -> None:
+        self._call("abort")
+
+    def close(self) -> None:
+        """The process dies, as a client that crashes."""
+        self._process.kill()
+        self._process.wait(SECONDS_MAX)
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
+    def _call(self, command: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(command + "\n")
+        self._process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        """Wait for the end of a command; the process itself limits every call."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, "the process has ended"
+        error = json.loads(line)["done"]
+        if any(words in error for words in self.FENCED):
+            raise Fenced(error)
+        assert not error, error
+
+
 WRITERS: Mapping[str, Callable[[str, str], Writer]] = {
     "confluent": ConfluentWriter,
     "kafka-python": KafkaPythonWriter,
     "aiokafka": AiokafkaWriter,
+    "franz-go": partial(GoWriter, client="franz-go"),
+    "sarama": partial(GoWriter, client="sarama"),
 }

@@ -42,6 +42,9 @@ FEATURES: Final = {
     "offset out of range": "reports an offset that does not exist",
     "transaction": "writes to several topics in one transaction, commits and aborts",
     "fenced producer": "is fenced by a second producer with its transactional id",
+    "taken over": "aborts what a dead producer with its transactional id has left open",
+    "chain": "consumes, transforms and produces exactly once while members of its group come and go",
+    "transaction tools": "lists, describes, finds and aborts transactions",
     "topics": "creates, grows, describes and deletes topics",
     "settings": "shows and changes settings",
     "deleted records": "deletes records before an offset",
@@ -56,6 +59,7 @@ FEATURES: Final = {
     "group tools": "lists, describes and deletes groups",
     "reset offsets": "sets, shifts and deletes committed offsets",
     "log files": "reads the files of our logs and of `__consumer_offsets`",
+    "transaction state": "reads the files of `__transaction_state`",
 }
 
 
