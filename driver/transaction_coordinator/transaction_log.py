@@ -151,25 +151,44 @@ class TransactionLog:
         end = await self._offset(OffsetSpec.LATEST)
         offset = await self._offset(OffsetSpec.EARLIEST)
         while offset < end:
-            records = await self._fetch(offset)
+            records = await self._fetch_below(end, offset)
             for header, _start in iter_batches(records):
                 if (header.producer_id, header.producer_epoch) == self._identity:
                     last = header.last_sequence
             offset = _next_offset(records, offset)
         self._next_sequence = 0 if last < 0 else add_sequence(last, 1)
 
-    async def _read(self, end: int, replay: Callable[[TransactionRecord], None]) -> None:
+    async def _read(self, fence: int, replay: Callable[[TransactionRecord], None]) -> None:
         offset = await self._offset(OffsetSpec.EARLIEST)
-        while offset < end:
+        while offset < fence:
             try:
-                records = await self._fetch(offset)
+                records = await self._fetch_below(fence + 1, offset)
             except KafkaError as error:
                 if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                     raise
+                await self._require_end(fence + 1)
                 offset = await self._offset(OffsetSpec.EARLIEST)
                 continue
             async with self._replaying:
                 offset = await run_blocking(_replay, records, offset, replay)
+
+    async def _fetch_below(self, end: int, offset: int) -> memoryview:
+        """Records from an offset on, of a log that had reached ``end``.
+
+        Raises:
+            LogChangedError: the log ends below ``end`` now.
+        """
+        records = await self._fetch(offset)
+        if not records:
+            await self._require_end(end)
+        return records
+
+    async def _require_end(self, end: int) -> None:
+        """Raises LogChangedError if the log ends below ``end``, which it had reached."""
+        found = await self._offset(OffsetSpec.LATEST)
+        if found < end:
+            tp = self.topic_partition
+            raise LogChangedError(f"{tp} ends at offset {found}, and had records up to {end}")
 
     async def _fetch(self, offset: int) -> memoryview:
         fetched = await self._data_client.fetch(

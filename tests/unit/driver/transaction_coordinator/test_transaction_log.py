@@ -8,6 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from sparklog.client.data_client import DataClient
+from sparklog.client.fetch_api import Fetched
 from sparklog.driver.transaction_coordinator.coordinator_identity import (
     FENCE_KEY_VERSION,
     coordinator_identity,
@@ -20,7 +21,7 @@ from sparklog.driver.transaction_coordinator.transaction_log import (
 )
 from sparklog.driver.transactions import TransactionRecord, read_transaction_record
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import COORDINATOR_PRODUCER_ID_BASE
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, TopicPartition
 from sparklog.wire.records.batch import read_header
 from tests.unit.driver.transaction_coordinator.fake_log import TP, FakeLog
 
@@ -166,5 +167,30 @@ def test_a_log_that_lacks_acknowledged_records_is_loaded_again() -> None:
         assert await loaded(log) == [record(0), record(1)]
         await log.append([record(5)])
         assert await loaded(log) == [record(0), record(1), record(5)]
+
+    run(story())
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_a_load_begins_anew_when_the_log_loses_its_fence_meanwhile(reads: int) -> None:
+    async def story() -> None:
+        fake = FakeLog()
+        old, new = log_of(fake, 3), log_of(fake, 4)
+        await loaded(old)
+        for number in range(4):
+            await old.append([record(number)])
+        fetch, fetched = fake.fetch, 0
+
+        async def losing_fetch(tp: TopicPartition, offset: int, **options: object) -> Fetched:
+            nonlocal fetched
+            fetched += 1
+            if fetched == reads:
+                fake.forget(3)
+            return await fetch(tp, offset, **options)
+
+        lost = pytest.raises(LogChangedError, match="had records up to")
+        with patch.object(fake, "fetch", losing_fetch), lost:
+            await loaded(new)
+        assert await loaded(new) == [record(0), record(1)]
 
     run(story())
