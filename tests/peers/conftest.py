@@ -11,6 +11,7 @@ from tests.peers.kafka_broker import JAVA_OPTIONS, KafkaBroker
 from tests.peers.kafka_cluster import KafkaCluster
 from tests.peers.kafka_tools import KafkaTools
 from tests.peers.serving import RETENTION, broker_address
+from tests.peers.transaction_story import TRANSACTED, TellTransactions, TransactionStory
 from tests.peers.trios import TRIO_SETTINGS, Trio, Trios
 from tests.support.kafka_jars import JarsUnavailableError, kafka_jars
 from tests.support.served import ServedCluster
@@ -119,3 +120,24 @@ def trios(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trio
             assert ours.stop() == 0
         finally:
             ours.kill()
+
+
+@pytest.fixture(scope="session")
+def transacted(both: Both) -> str:
+    """A topic for the stories of transactional ids."""
+    return both.create(TRANSACTED, 3)
+
+
+@pytest.fixture
+def tell_transactions(both: Both, transacted: str) -> Iterator[TellTransactions]:
+    """Begins a story of a transactional id."""
+    del transacted
+    stories: list[TransactionStory] = []
+
+    def begin(name: str) -> TransactionStory:
+        stories.append(TransactionStory(both, name))
+        return stories[-1]
+
+    yield begin
+    for story in stories:
+        story.close()

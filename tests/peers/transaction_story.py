@@ -22,6 +22,8 @@ from tests.peers.both import Both, Side, batch, produce
 from tests.peers.deviations import Deviation
 from tests.support.waiting import wait_for
 
+#: A topic of three partitions, to which stories write.
+TRANSACTED = "transacted"
 TRANSACTION_KEY = 1
 #: The coordinator loads, or has not finished the last transition.
 NOT_YET = frozenset({14, 15, 16, 51})
@@ -208,6 +210,10 @@ class TransactionStory:
     ) -> None:
         story = f"{type(asked(Identity())).__name__} v{version} of {self.name}"
         self.leaders.compare(*found, *meant, where=(*OWN, *where), story=story)
+
+
+#: Begins the story of a transactional id, which ends with the test.
+TellTransactions = Callable[[str], TransactionStory]
 
 
 def await_transaction_coordinator(both: Both, name: str) -> None:
