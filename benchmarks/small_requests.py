@@ -24,6 +24,7 @@ from sparklog.wire.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    PartitionData,
 )
 from sparklog.wire.protocol.produce import ProduceResponse
 from sparklog.wire.records.builder import Record, encode_batch
@@ -71,6 +72,12 @@ def _measured(both: Pair, partitions: int, scale: Scale) -> list[Measured]:
                     unit="us",
                     less_is_better=True,
                 ),
+                Figure(
+                    key=f"small/newest/{partitions}",
+                    what=f"CPU of a partition with its newest batch in a fetch, {words}",
+                    unit="us",
+                    less_is_better=True,
+                ),
             ],
             lambda: _run(both.ours, ours, partitions),
             lambda: _run(both.kafka, theirs, partitions),
@@ -78,8 +85,8 @@ def _measured(both: Pair, partitions: int, scale: Scale) -> list[Measured]:
         )
 
 
-def _run(side: Side, topic: str, partitions: int) -> tuple[float, float]:
-    """Microseconds of CPU per produce request, and per partition of a fetch."""
+def _run(side: Side, topic: str, partitions: int) -> tuple[float, float, float]:
+    """Microseconds of CPU per produce request, and per partition of two kinds of fetches."""
     with Caller(_leader(side)) as caller:
         batch = _batch()
         frames = [produce_frame(number, batch, topic=topic) for number in range(partitions)]
@@ -87,12 +94,24 @@ def _run(side: Side, topic: str, partitions: int) -> tuple[float, float]:
         assert [p.error_code for t in produced.responses for p in t.partition_responses] == [0]
         turns = _PRODUCES // partitions
         produce_us = _cpu_us(side, caller, frames * turns, _AT_ONCE) / (turns * partitions)
-        fetch = _fetch_frame(topic, partitions)
-        _, fetched = decode_response(FetchResponse, LAST_NAMED, caller.call(fetch))
-        assert all(p.records for t in fetched.responses for p in t.partitions)
+        old = _fetch_frame(topic, [1] * partitions, _FETCH_BYTES)
+        ends = [part.high_watermark for part in _fetched(caller, old)]
+        newest = _fetch_frame(topic, [end - _RECORDS for end in ends], MAX_INT32)
+        assert all(len(part.records or b"") == len(batch) for part in _fetched(caller, newest))
         turns = _FETCHED // partitions
-        fetch_us = _cpu_us(side, caller, [fetch] * turns, 1) / (turns * partitions)
-    return produce_us, fetch_us
+        old_us, newest_us = (
+            _cpu_us(side, caller, [fetch] * turns, 1) / (turns * partitions)
+            for fetch in (old, newest)
+        )
+    return produce_us, old_us, newest_us
+
+
+def _fetched(caller: Caller, frame: bytes) -> list[PartitionData]:
+    """The response of a fetch about each partition, in the order of the partitions."""
+    _, response = decode_response(FetchResponse, LAST_NAMED, caller.call(frame))
+    found = [part for topic in response.responses for part in topic.partitions]
+    assert all(part.records for part in found)
+    return sorted(found, key=lambda part: part.partition_index)
 
 
 def _cpu_us(side: Side, caller: Caller, frames: Sequence[bytes], at_once: int) -> float:
@@ -110,10 +129,11 @@ def _leader(side: Side) -> Endpoint:
         return node
 
 
-def _fetch_frame(topic: str, partitions: int) -> bytes:
+def _fetch_frame(topic: str, offsets: Sequence[int], bytes_max: int) -> bytes:
+    """A fetch of each partition from its offset on."""
     parts = tuple(
-        FetchPartition(partition=number, fetch_offset=1, partition_max_bytes=_FETCH_BYTES)
-        for number in range(partitions)
+        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=bytes_max)
+        for number, offset in enumerate(offsets)
     )
     request = FetchRequest(
         session_epoch=_NO_SESSION_EPOCH,
