@@ -92,6 +92,7 @@ func newSaramaWriter(with options) writer {
 	config.Producer.RequiredAcks = sarama.WaitForAll
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
+	config.Producer.Retry.Max = 100 // a leader may move while the machine is busy
 	config.Producer.Transaction.ID = with.id
 	producer, err := sarama.NewSyncProducer([]string{with.bootstrap}, config)
 	fail(err)
