@@ -17,7 +17,7 @@ def main(bootstrap: str) -> None:
         producer.produce(TOPIC, key=f"k{number}", value=f"hello {number}", on_delivery=_raise)
     producer.flush(30)
 
-    # There are no consumer groups yet, so assign the partition and commit nothing.
+    # A reader alone: it takes the partition itself and commits nothing.
     settings = {"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False}
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
