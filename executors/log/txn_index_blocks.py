@@ -5,7 +5,8 @@ Owns: the offsets of every block of ``BLOCK_ENTRIES`` entries, 24 bytes a block
 
 Markers and last stable offsets ascend, so that both ends of a range are found by bisection. First
 offsets do not ascend: while one transaction is open for long, the last stable offset stands, and
-many others begin and end behind it. Their blocks are skipped by their earliest first offset.
+many others begin and end behind it. Their blocks, and groups of blocks, are skipped by their
+earliest first offset.
 """
 
 import struct
@@ -17,6 +18,8 @@ from typing import Final
 BLOCK_ENTRIES: Final = 1024
 _FIELDS: Final = "hqqqq"
 _ENTRY_BYTES: Final = struct.calcsize(f">{_FIELDS}")
+#: Blocks of a group, all but the last group.
+_GROUP_BLOCKS: Final = 32
 #: Bytes of a block.
 BLOCK_BYTES: Final = BLOCK_ENTRIES * _ENTRY_BYTES
 
@@ -24,12 +27,20 @@ BLOCK_BYTES: Final = BLOCK_ENTRIES * _ENTRY_BYTES
 class TxnIndexBlocks:
     """The blocks of the first ``entries`` entries of one index."""
 
-    __slots__ = ("_first_offsets", "_last_offsets", "_last_stable_offsets", "entries")
+    __slots__ = (
+        "_first_offsets",
+        "_group_first_offsets",
+        "_last_offsets",
+        "_last_stable_offsets",
+        "entries",
+    )
 
     def __init__(self) -> None:
         self.entries = 0
         #: The earliest first offset in each block.
         self._first_offsets = array("q")
+        #: The earliest first offset in each group of blocks.
+        self._group_first_offsets = array("q")
         #: The last offset, and the last stable offset, of the last entry in each block.
         self._last_offsets = array("q")
         self._last_stable_offsets = array("q")
@@ -42,13 +53,13 @@ class TxnIndexBlocks:
     def add(self, first_offset: int, last_offset: int, last_stable_offset: int) -> None:
         """Add the entry behind the known ones."""
         if self.entries % BLOCK_ENTRIES:
-            self._first_offsets[-1] = min(self._first_offsets[-1], first_offset)
             self._last_offsets[-1] = last_offset
             self._last_stable_offsets[-1] = last_stable_offset
+            if first_offset < self._first_offsets[-1]:
+                self._first_offsets[-1] = first_offset
+                self._group_first_offsets[-1] = min(self._group_first_offsets[-1], first_offset)
         else:
-            self._first_offsets.append(first_offset)
-            self._last_offsets.append(last_offset)
-            self._last_stable_offsets.append(last_stable_offset)
+            self._add_block(first_offset, last_offset, last_stable_offset)
         self.entries += 1
 
     def add_blocks(self, data: bytes) -> None:
@@ -57,9 +68,7 @@ class TxnIndexBlocks:
         for start in range(0, len(data), BLOCK_BYTES):
             count = min(len(data) - start, BLOCK_BYTES) // _ENTRY_BYTES
             fields = struct.unpack_from(f">{_FIELDS * count}", data, start)
-            self._first_offsets.append(min(fields[2::5]))
-            self._last_offsets.append(fields[-2])
-            self._last_stable_offsets.append(fields[-1])
+            self._add_block(min(fields[2::5]), fields[-2], fields[-1])
             self.entries += count
 
     def cut(self, entries: int) -> None:
@@ -68,6 +77,11 @@ class TxnIndexBlocks:
             blocks = entries // BLOCK_ENTRIES
             for offsets in (self._first_offsets, self._last_offsets, self._last_stable_offsets):
                 del offsets[blocks:]
+            whole_groups = blocks // _GROUP_BLOCKS
+            del self._group_first_offsets[whole_groups:]
+            left = self._first_offsets[whole_groups * _GROUP_BLOCKS :]
+            if left:
+                self._group_first_offsets.append(min(left))
             self.entries = blocks * BLOCK_ENTRIES
 
     def block_ending_from(self, offset: int) -> int:
@@ -81,10 +95,23 @@ class TxnIndexBlocks:
         """
         blocks = len(self._last_offsets)
         stop = bisect_left(self._last_stable_offsets, end)
-        first_offsets = self._first_offsets
-        found = [
-            block
-            for block in range(self.block_ending_from(start), min(stop + 1, blocks))
-            if first_offsets[block] < end
-        ]
+        begin, behind = self.block_ending_from(start), min(stop + 1, blocks)
+        found: list[int] = []
+        for group in range(begin // _GROUP_BLOCKS, -(-behind // _GROUP_BLOCKS)):
+            if self._group_first_offsets[group] < end:
+                first = group * _GROUP_BLOCKS
+                found += [
+                    block
+                    for block in range(max(begin, first), min(behind, first + _GROUP_BLOCKS))
+                    if self._first_offsets[block] < end
+                ]
         return found, stop < blocks
+
+    def _add_block(self, first_offset: int, last_offset: int, last_stable_offset: int) -> None:
+        if len(self._first_offsets) % _GROUP_BLOCKS:
+            self._group_first_offsets[-1] = min(self._group_first_offsets[-1], first_offset)
+        else:
+            self._group_first_offsets.append(first_offset)
+        self._first_offsets.append(first_offset)
+        self._last_offsets.append(last_offset)
+        self._last_stable_offsets.append(last_stable_offset)

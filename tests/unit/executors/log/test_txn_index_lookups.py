@@ -18,7 +18,7 @@ from sparklog.errors import ChangedFileError, DecodeError, StorageError
 from sparklog.executors.log import txn_index, txn_index_blocks
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.txn_index import ENTRY_BYTES, AbortedTxn, TxnIndex, unpack_txn_index
-from sparklog.executors.log.txn_index_blocks import BLOCK_ENTRIES
+from sparklog.executors.log.txn_index_blocks import BLOCK_ENTRIES, TxnIndexBlocks
 from sparklog.executors.partition.open_transactions import OpenTransactions
 from sparklog.storage_backends.memory import MemoryBackend
 
@@ -28,8 +28,9 @@ SMALL_BLOCK = 3
 
 @contextmanager
 def small_blocks() -> Iterator[None]:
-    """Blocks of three entries, so that short histories have many blocks."""
+    """Blocks of three entries and groups of two blocks: short histories have many of both."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(txn_index_blocks, "_GROUP_BLOCKS", 2)
         for module in (txn_index, txn_index_blocks):
             patch.setattr(module, "BLOCK_ENTRIES", SMALL_BLOCK)
             patch.setattr(module, "BLOCK_BYTES", SMALL_BLOCK * ENTRY_BYTES)
@@ -162,16 +163,37 @@ def test_cuts_and_appends_leave_the_blocks_right(
             index.undo()
             left.pop()
         elif kind == "append":
-            first = segments.end
-            segments.end += 2
-            left.append(AbortedTxn(7, first, first + 1, first + 2))
-            index.append(left[-1])
+            for marker in range(segments.end + 1, segments.end + number % 16):
+                stable = left[-1].last_stable_offset if left and number % 2 else marker + 1
+                left.append(AbortedTxn(7, marker * number % marker, marker, stable))
+                index.append(left[-1])
+                segments.end = marker + 1
         else:
             for start, end in ranges(segments.end)[:: max(number, 1)]:
                 assert index.collect(start, end)[0] == segments.kafka(start, end)
     assert index.read_all() == left
     for start, end in ranges(segments.end):
         assert index.collect(start, end)[0] == segments.kafka(start, end)
+
+
+@pytest.mark.parametrize("cut", range(40))
+def test_what_follows_a_cut_is_added_as_ever(cut: int) -> None:
+    def add(blocks: TxnIndexBlocks, entries: range) -> TxnIndexBlocks:
+        for number in entries:
+            blocks.add(1000 - number if number > 20 else number, 2000 + number, 1500 + number)
+        return blocks
+
+    def state(blocks: TxnIndexBlocks) -> list[object]:
+        return [getattr(blocks, name) for name in TxnIndexBlocks.__slots__]
+
+    with small_blocks():
+        blocks = add(TxnIndexBlocks(), range(40))
+        blocks.cut(cut)
+        assert state(blocks) == state(add(TxnIndexBlocks(), range(blocks.entries)))
+        assert cut - SMALL_BLOCK < blocks.entries <= cut
+        assert state(add(blocks, range(blocks.entries, 40))) == state(
+            add(TxnIndexBlocks(), range(40))
+        )
 
 
 COUNT = 5 * BLOCK_ENTRIES + 7
