@@ -17,7 +17,17 @@ from benchmarks.harness import Row, report
 
 PARTS = ("broker", "partitions", "dataframe", "kafka_quick")
 #: Parts that are measured only when ``--only`` names them.
-LONG_PARTS = ("consumer", "scaling", "replication", "failover", "control_plane", "groups")
+LONG_PARTS = (
+    "consumer",
+    "scaling",
+    "replication",
+    "failover",
+    "control_plane",
+    "groups",
+    "aborted",
+    "committed_reads",
+    "transaction_ids",
+)
 
 
 def main() -> int:

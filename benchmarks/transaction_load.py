@@ -82,11 +82,13 @@ def produce(
     messages: int,
     value_bytes: int,
     commit_every_s: float | None,
+    abort_every: int | None = None,
 ) -> float:
     """Return the seconds from the first call to the last acknowledgement or commit.
 
     The producer is idempotent, with acks=all; without ``commit_every_s`` it has no transactions.
-    Before the first call it has a connection to each leader.
+    One of ``abort_every`` transactions is aborted, after its records were acknowledged.  Before the
+    first call the producer has a connection to each leader.
     """
     settings = {"bootstrap.servers": bootstrap, "delivery.report.only.error": True, "log_level": 2}
     if commit_every_s is None:
@@ -97,11 +99,16 @@ def produce(
         producer.init_transactions(_PATIENCE_S)
         producer.begin_transaction()
 
+    transactions = count(1)
+
     def end() -> None:
-        if commit_every_s is None:
+        aborts = abort_every is not None and next(transactions) % abort_every == 0
+        if commit_every_s is None or aborts:
             left = producer.flush(_PATIENCE_S)
             assert not left, f"{left} messages were not acknowledged"
-        else:
+        if aborts:
+            producer.abort_transaction(_PATIENCE_S)
+        elif commit_every_s is not None:
             producer.commit_transaction(_PATIENCE_S)
 
     for partition in range(partitions):
