@@ -43,7 +43,7 @@ FEATURES: Final = {
     "transaction": "writes to several topics in one transaction, commits and aborts",
     "fenced producer": "is fenced by a second producer with its transactional id",
     "taken over": "aborts what a dead producer with its transactional id has left open",
-    "chain": "consumes, transforms and produces exactly once while members of its group come and go",
+    "chain": "consumes, transforms and produces exactly once while members come and go",
     "transaction tools": "lists, describes, finds and aborts transactions",
     "topics": "creates, grows, describes and deletes topics",
     "settings": "shows and changes settings",
