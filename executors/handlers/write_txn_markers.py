@@ -12,6 +12,11 @@ producer's last marker, so its markers are judged by that one alone.  A later ep
 controller's would fence the coordinator, so it is refused from a tool (INVALID_REQUEST), and so are
 the reserved producer ids, with which coordinators write their logs.
 
+A marker of an old client's transaction has the epoch of the client's next transaction too.  So a
+marker that was delayed on a connection that the coordinator gave up, and sent again since, would
+end the next one in the partition.  Markers on an older connection than the coordinator's latest are
+refused (REQUEST_TIMED_OUT); Kafka appends them.
+
 In a partition of ``__consumer_offsets`` a marker also commits or drops the offsets of the
 transaction, in the order of the partition.  While the group coordinator loads, the partition is
 answered with NOT_LEADER_OR_FOLLOWER, as in Kafka.
@@ -81,10 +86,13 @@ def handler(
 ) -> ApiHandler:
     """``coordinators`` are those whose topics have records of transactions."""
     by_topic = {runtime.topic: runtime for runtime in coordinators}
+    latest = _LatestConnection()
 
     def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
         if not context.member:
             _check_tool(replica_manager, context, request)
+        else:
+            latest.check(replica_manager, context, request)
         return end_transactions(context, request)
 
     def end_transactions(context: RequestContext, request: WriteTxnMarkersRequest) -> Slices[Any]:
@@ -107,6 +115,32 @@ def handler(
         handle=handle,
         error_response=_refused,
     )
+
+
+class _LatestConnection:
+    """The latest connection of the transaction coordinator, which sends markers on one."""
+
+    def __init__(self) -> None:
+        self._sender: tuple[int, str | None] = (-1, None)
+        self._number = -1
+
+    def check(
+        self,
+        replica_manager: ReplicaManager,
+        context: RequestContext,
+        request: WriteTxnMarkersRequest,
+    ) -> None:
+        """Raises KafkaError (REQUEST_TIMED_OUT): the request is late."""
+        epoch = max((marker.coordinator_epoch for marker in request.markers), default=-1)
+        if epoch < max(self._sender[0], replica_manager.image.controller_epoch):
+            return  # an earlier coordinator, whose markers are refused one by one
+        sender, number = (epoch, context.client_id), context.connection.number
+        if sender == self._sender and number < self._number:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                "the coordinator has sent markers on a later connection",
+            )
+        self._sender, self._number = sender, number
 
 
 def _check_tool(

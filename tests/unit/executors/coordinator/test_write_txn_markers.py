@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from sparklog.client.connection import Connection
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.storage_backends import blocking
-from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, Isolation, ResourceType
+from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, Endpoint, Isolation, ResourceType
 from sparklog.wire.protocol.messages.write_txn_markers import (
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
@@ -28,6 +29,7 @@ from tests.unit.executors.coordinator.transaction_rig import (
     CONTROLLER_EPOCH,
     EPOCH,
     PRODUCER_ID,
+    SECRET,
     TransactionRig,
     codes_of,
     commit_codes,
@@ -156,6 +158,40 @@ def test_epochs_of_producers_are_judged_by_the_transaction_version() -> None:
         assert await rig.end(marker({"t": (1,)}, transaction_version=2), at_most=1) == [
             [("t", 1, 0)]
         ]
+
+    run(test)
+
+
+def test_a_marker_that_was_delayed_on_an_old_connection_ends_no_later_transaction() -> None:
+    """The coordinator has sent it again on its next connection."""
+
+    async def test(rig: TransactionRig) -> None:
+        endpoint = Endpoint("127.0.0.1", rig.server.port)
+        given_up = await Connection.open(endpoint, secret=SECRET)
+        connection = await Connection.open(endpoint, secret=SECRET)
+
+        async def send(to: Connection, coordinator_epoch: int) -> list[Any]:
+            ended = marker({"t": (0,)}, coordinator_epoch=coordinator_epoch)
+            return codes_of(await to.request(WriteTxnMarkersRequest(markers=(ended,))))
+
+        taken, late = [[("t", 0, 0)]], [[("t", 0, ErrorCode.REQUEST_TIMED_OUT)]]
+        rig.produce()
+        assert await send(connection, CONTROLLER_EPOCH) == taken
+        rig.produce()
+        assert await send(given_up, CONTROLLER_EPOCH) == late
+        assert rig.replicas.partition("t").last_stable_offset == 2
+        assert await send(connection, CONTROLLER_EPOCH) == taken
+        # The next coordinator may have an older connection, and the one before does not matter.
+        assert await send(given_up, CONTROLLER_EPOCH + 1) == taken
+        fenced = [[("t", 0, ErrorCode.TRANSACTION_COORDINATOR_FENCED)]]
+        assert await send(connection, CONTROLLER_EPOCH) == fenced
+        assert await send(given_up, CONTROLLER_EPOCH + 1) == taken
+        # Another member has connections of its own.
+        other = await Connection.open(endpoint, secret=SECRET, client_id="other")
+        assert await send(other, CONTROLLER_EPOCH + 1) == taken
+        assert await send(given_up, CONTROLLER_EPOCH + 1) == taken
+        for each in (given_up, connection, other):
+            each.close()
 
     run(test)
 
