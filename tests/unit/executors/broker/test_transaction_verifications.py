@@ -228,6 +228,17 @@ def test_a_partition_that_is_closed_while_the_coordinator_is_asked() -> None:
     run(test)
 
 
+def test_a_batch_that_is_sent_again_while_it_waits_is_appended_once() -> None:
+    async def test(broker: Broker) -> None:
+        sent = [broker.send(0), broker.send(1), broker.send(0), broker.send(1)]
+        await settle()
+        await broker.coordinator.answer()
+        assert answers(*sent) == [0, 1, 0, 1]
+        assert broker.partition.log.log_end_offset == 2
+
+    run(test)
+
+
 def test_a_batch_that_nobody_waits_for_is_not_appended() -> None:
     async def test(broker: Broker) -> None:
         first, second = broker.send(0), broker.send(0)
