@@ -238,7 +238,9 @@ class BrokerDir:
         if self.clean:
             self.clean_epoch = _read_epoch(self.half.read(marker))
             self.half.delete(marker)
-            self.half.flush_folder(self.path)
+        # Also without a marker: a start that could not flush its deletion may have come before this
+        # one, and a loss of power would bring the marker back.
+        self.half.flush_folder(self.path)
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"

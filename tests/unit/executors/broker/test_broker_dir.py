@@ -118,6 +118,21 @@ def test_the_marker_is_read_once() -> None:
     assert not take(half).clean
 
 
+def test_a_marker_stays_away_after_a_start_that_could_not_flush_its_deletion() -> None:
+    """Seed 20042: a loss of power brought the marker back, and torn logs were taken for whole."""
+    half = MemoryBackend()
+    log_dir = take(half)
+    log_dir.write_clean_marker(7)
+    log_dir.release()
+    half.faults.fail_next(operation="flush_folder")
+    with pytest.raises(StorageError):
+        take(half)
+    log_dir = take(half)
+    assert not log_dir.clean
+    half.crash(lose_names=True)
+    assert not take(half).clean
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"{}", b"[]", b'{"brokerEpoch": "7"}', b"\xff", b"[" * 100_000]
 )
