@@ -1,7 +1,8 @@
 """Deliberate bugs: what the checkers must catch, each as a patch of the real code.
 
 Owns: those of one broker and of the journal; ``replication_bugs``, ``controller_bugs``,
-``coordinator_bugs`` and ``cleaner_bugs`` have the others.  Must not know how they are caught.
+``coordinator_bugs``, ``cleaner_bugs`` and ``transaction_bugs`` have the others.  Must not know how
+they are caught.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,13 @@ from sparklog.metadata import Record
 from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BatchHeader, Buffer
-from tests.simulation import cleaner_bugs, controller_bugs, coordinator_bugs, replication_bugs
+from tests.simulation import (
+    cleaner_bugs,
+    controller_bugs,
+    coordinator_bugs,
+    replication_bugs,
+    transaction_bugs,
+)
 from tests.simulation.planting import BUGS, Patch, bug, planted
 
 __all__ = [
@@ -40,6 +47,7 @@ __all__ = [
     "coordinator_bugs",
     "planted",
     "replication_bugs",
+    "transaction_bugs",
 ]
 
 # the append

@@ -21,7 +21,8 @@ from tests.simulation.caught_at import CAUGHT_AT
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
 from tests.simulation.exercised import EXERCISED
-from tests.simulation.scenario import Verdict, has_compacted_topics, run
+from tests.simulation.scenario import Verdict, has_compacted_topics, has_transactions, run
+from tests.simulation.transaction_bugs import TRANSACTION_BUGS
 
 #: Lines of the trace that a report shows.
 TAIL = 40
@@ -34,6 +35,7 @@ HUNTED_FROM = {
     "drop_tombstones_early": 101,
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
+    "take_a_cut_without_a_hold": 101,
     "take_commits_of_any_generation": 181,
     "answer_latest_too_early": 101,
 }
@@ -74,6 +76,8 @@ def seeds_to_catch(name: str) -> tuple[int, str]:
     first = HUNTED_FROM.get(name, 1)
     for tried, seed in enumerate(range(first, first + BUG_SEEDS_MAX), start=1):
         if name in CLEANER_BUGS and not has_compacted_topics(seed):
+            continue
+        if name in TRANSACTION_BUGS and not has_transactions(seed):
             continue
         if found := _caught(name, seed):
             return tried, found

@@ -31,12 +31,14 @@ from tests.simulation.workloads import (
     compaction_sight,
     consume,
     coordinator_crashes,
+    cut_readers,
     delete_records,
     ending,
     follow,
     group_requests,
     groups,
     idempotent,
+    late_requests,
     library,
     losing,
     nemesis,
@@ -92,6 +94,7 @@ TRANSACTIONAL: Mapping[str, Workload] = {
     "transactional": transactional.run,
     "chain": chains.run,
     "committed": committed_readers.run,
+    "cuts": cut_readers.run,
 }
 #: A topic that would rather lose records than wait, for others and for replicas in sync.
 UNCLEAN: Mapping[str, str] = {
@@ -103,7 +106,7 @@ GROUPS_SHARE = 0.3
 #: How many have compacted topics, likewise.
 COMPACTED_SHARE = 0.1
 #: How many of the others have transactions, likewise.
-TRANSACTIONS_SHARE = 0.0
+TRANSACTIONS_SHARE = 0.25
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -125,7 +128,7 @@ def has_compacted_topics(seed: int) -> bool:
 
 
 def has_transactions(seed: int) -> bool:
-    chance = random.Random(f"{seed}/transactions")
+    chance = random.Random(f"{seed}/transaction state")
     return chance.random() < TRANSACTIONS_SHARE and not has_compacted_topics(seed)
 
 
@@ -237,8 +240,10 @@ async def _play(
         for name in troubles
     ]
     if with_transactions:
-        stream = world.stream("nemesis coordinator crashes")
-        faults.append(world.loop.create_task(coordinator_crashes.run(scene, stream)))
+        faults += [
+            world.loop.create_task(coordinator_crashes.run(scene, world.stream("crashes"))),
+            world.loop.create_task(late_requests.run(scene, world.stream("late requests"))),
+        ]
     looking = [world.loop.create_task(observe.run(scene))]
     if with_compacted:
         looking.append(world.loop.create_task(compaction_sight.run(scene)))

@@ -33,7 +33,7 @@ PINNED = {
 
 PRINT_RUN = """
 from tests.simulation.scenario import run
-for seed in (15, 22, 18):  # plain, with groups, with compacted topics
+for seed in (15, 22, 18, 10):  # plain, with groups, with compacted topics, with transactions
     verdict = run(seed)
     print("\\n".join(verdict.trace))
     print(verdict.found, sorted(verdict.counters.items()))

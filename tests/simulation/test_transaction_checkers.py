@@ -9,6 +9,7 @@ from tests.simulation.chain_records import Input, output_text
 from tests.simulation.checkers import (
     atomicity,
     committed_reads,
+    consistent_cuts,
     decisions,
     exactly_once,
     fenced_producers,
@@ -22,6 +23,7 @@ from tests.simulation.partition_story import committed
 from tests.simulation.transaction_events import (
     ChainDrained,
     CommittedRead,
+    CutTaken,
     EndTxnAnswered,
     EndTxnInvoked,
     MarkerAppended,
@@ -159,6 +161,7 @@ def test_a_record_is_read_after_its_commit_was_asked_for() -> None:
     early = [f"{where} and got x of transaction 1 of i, which had not been committed"]
     assert check(*BOTH, asked_to_end(), read(b"x")) == []
     assert check(*BOTH, read(b"x"), asked_to_end()) == early
+    assert check(*BOTH, *lost(), read(b"x")) == []
     assert check(*BOTH, asked_to_end(commits=False), read(b"x")) == early
     assert check(*BOTH, asked_to_end(), answered("INVALID_TXN_STATE"), read(b"x")) == early
     assert check(read(b"plain"), there=(b"plain",)) == []
@@ -182,6 +185,22 @@ def test_what_was_read_is_there_at_the_end() -> None:
         f"{where} and got p at 0, which is not there now"
     ]
     assert committed_reads.check(history(read(b"p")), holding(damage="cut")) == []
+
+
+def test_a_cut_tears_no_transaction() -> None:
+    final = holding((b"p", b"x", b"z"), (b"y",))
+
+    def check(*ends: tuple[LogId, int], told: tuple[Told, ...] = BOTH) -> list[str]:
+        cut = CutTaken(reader="r", ends=ends)
+        return consistent_cuts.check(history(*told, sent(b"z", A), cut), final)
+
+    assert check((A, 3), (B, 1)) == check((A, 1), (B, 0)) == check((B, 1)) == []
+    assert check((A, 1), (B, 1)) == [
+        f"a cut of r tears transaction 1 of i: offset 0 of {B} is below 1, offset 2 of {A} is not "
+        "below 1"
+    ]
+    assert len(check((A, 3), (B, 0))) == len(check((A, 2))) == 1
+    assert check((A, 1), (B, 1), told=(*BOTH, *lost())) == []
 
 
 # fences
@@ -298,7 +317,7 @@ def test_a_drained_chain_has_one_output_of_each_input() -> None:
     first, second = (output_text(Input("in", 0, offset), 1) for offset in (0, 1))
     again = output_text(Input("in", 0, 0), 2)
     log = LogId("in", UUID(int=4), 0)
-    drained = ChainDrained(group="g", ends=((log, 2),))
+    drained = ChainDrained(group="g", ends=((log, 2),), took_ms=5)
 
     def check(*outputs: bytes) -> list[str]:
         return exactly_once.check(history(drained), holding(outputs))
@@ -309,8 +328,11 @@ def test_a_drained_chain_has_one_output_of_each_input() -> None:
     assert check(first, second) == check(second, b"other", first) == []
     assert check(second) == [wrong.format(0)]
     assert check(first, second, again) == [wrong.format(2)]
-    undrained = ChainDrained(group="g", ends=())
-    assert exactly_once.check(history(undrained), holding()) == []
+    undrained = ChainDrained(group="g", ends=(), took_ms=5, error="late")
+    assert exactly_once.check(history(undrained), holding()) == [
+        "group g has not drained 5 ms after healing: late"
+    ]
+    assert exactly_once.check(history(undrained, *lost()), holding()) == []
     assert exactly_once.check(history(drained, *lost()), holding()) == []
 
 

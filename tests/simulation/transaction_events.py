@@ -90,6 +90,14 @@ class CommittedRead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CutTaken:
+    """A consistent cut: how far a reader of committed records reads each of these partitions."""
+
+    reader: str
+    ends: tuple[tuple[LogId, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionStateCommitted:
     """A record of ``__transaction_state`` is below the high watermark of its partition.
 
@@ -130,11 +138,13 @@ class TransactionsSettled:
 class ChainDrained:
     """After the healing: a chain has processed each input partition up to its end.
 
-    ``ends`` are empty when it has not.
+    Without ``ends`` it has not, and ``error`` says why.
     """
 
     group: str
     ends: tuple[tuple[LogId, int], ...]
+    took_ms: int
+    error: str = ""
 
 
 TransactionEvent: TypeAlias = (
@@ -145,6 +155,7 @@ TransactionEvent: TypeAlias = (
     | EndTxnInvoked
     | EndTxnAnswered
     | CommittedRead
+    | CutTaken
     | TransactionStateCommitted
     | MarkerAppended
     | TransactionsSettled

@@ -1,7 +1,8 @@
 """A reader of committed records sees a record only after its commit was asked for.
 
 It sees nothing at or above the last stable offset that it was told, and no record of a transaction
-that did not commit.  A record that it saw is there at the end.
+that did not commit, unless the coordinator may have lost it.  A record that it saw is there at the
+end.
 """
 
 from collections.abc import Iterator
@@ -40,7 +41,9 @@ def _too_early(told: ToldTransactions, at: int, read: CommittedRead) -> Iterator
             yield f"offset {offset}, the last stable offset is {read.last_stable_offset}"
             return
         transaction = told.by_value.get(value) if value is not None else None
-        if transaction is not None and not transaction.may_be_committed_at(at):
+        if transaction is None or told.may_be_lost(transaction, at):
+            continue
+        if not transaction.may_be_committed_at(at):
             yield f"{_short(value)} of {transaction}, which had not been committed"
             return
 

@@ -20,14 +20,14 @@ from sparklog.client.groups import AsyncConsumer
 from sparklog.errors import KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.simulation.chain_records import output_of
-from tests.simulation.events import GroupDrained, LogId
+from tests.simulation.events import LogId
 from tests.simulation.transaction_events import ChainDrained
 from tests.simulation.workloads.consume import tp_of
 from tests.simulation.workloads.scene import Scene
 from tests.simulation.workloads.transactional_instance import Instance
 
 #: Virtual time after which a chain that does not drain is given up.
-DRAIN_TIMEOUT_S = 120.0
+DRAIN_TIMEOUT_S = 60.0
 CLOSE_S = 2.0
 CALM_MS = 2500
 #: Input records of one transaction, at most; their outputs fit into the smallest segment.
@@ -207,8 +207,9 @@ async def _drain(scene: Scene, name: str) -> None:
             error = str(problem) or repr(problem)
     scene.count("chains_drained", not error)
     took_ms = scene.now_ms - began
-    scene.history.record(GroupDrained(group=GROUP, ends=(), took_ms=took_ms, error=error))
-    scene.history.record(ChainDrained(group=GROUP, ends=tuple(ends.items())))
+    scene.history.record(
+        ChainDrained(group=GROUP, ends=tuple(ends.items()), took_ms=took_ms, error=error)
+    )
 
 
 async def _process_up_to(

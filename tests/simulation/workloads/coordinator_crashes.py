@@ -24,7 +24,7 @@ from sparklog.driver.transactions import (
 from tests.simulation.actors import Killed, current_node
 from tests.simulation.workloads.scene import Scene
 
-CALM_MS = 2500
+CALM_MS = 4000
 TROUBLE_MS = 2500
 #: How long a step is waited for, and how often it is looked for, in seconds.
 PATIENCE_S = 3.0

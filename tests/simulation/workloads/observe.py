@@ -163,6 +163,8 @@ def _ends(scene: Scene, led: Partition) -> Iterator[ReplicaEnd]:
     for broker_id, host in scene.world.brokers.items():
         broker = host.broker or host.remains
         one = broker.replica_manager.get(led.topic_partition) if broker is not None else None
+        if broker_id == led.node_id:
+            one = led  # of a process that has just begun, perhaps, beside the remains of another
         if one is not None and one.topic_id == led.topic_id:
             log = one.log
             if log.offline is None and not log.truncating:

@@ -7,12 +7,16 @@ which of it is right.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from sparklog.driver.transactions import (
     PREPARED,
+    Decision,
+    Now,
     Transaction,
     TransactionRecord,
+    TransactionShard,
     TransactionState,
     read_transaction_record,
 )
@@ -41,8 +45,12 @@ _NOBODY = Producer(-1, -1)
 
 @contextmanager
 def committed(scene: Scene) -> Iterator[None]:
-    """Meanwhile records of coordinators and markers are events when they are committed."""
-    real = Partition.move_high_watermark
+    """Meanwhile records of coordinators and markers are events when they are committed.
+
+    Loads of coordinators and timeouts of transactions are counted.
+    """
+    real, real_loaded = Partition.move_high_watermark, TransactionShard.loaded
+    real_timeouts = TransactionShard._abort_timed_out
 
     def move_high_watermark(self: Partition, reached: int) -> list[Effect]:
         tp = self.topic_partition
@@ -54,7 +62,20 @@ def committed(scene: Scene) -> Iterator[None]:
                 _note_markers(scene, self, log, self.high_watermark, reached)
         return real(self, reached)
 
-    with patch.object(Partition, "move_high_watermark", move_high_watermark):
+    def loaded(self: TransactionShard, now: Now) -> Decision:
+        scene.count("transaction_loads")
+        return real_loaded(self, now)
+
+    def abort_timed_out(self: TransactionShard, now: Now, outcome: Any) -> None:
+        before = len(outcome.appends)
+        real_timeouts(self, now, outcome)
+        scene.count("transaction_timeouts", len(outcome.appends) - before)
+
+    with (
+        patch.object(Partition, "move_high_watermark", move_high_watermark),
+        patch.object(TransactionShard, "loaded", loaded),
+        patch.object(TransactionShard, "_abort_timed_out", abort_timed_out),
+    ):
         yield
 
 
@@ -140,7 +161,7 @@ def _open(scene: Scene) -> Iterator[str]:
 
 
 def _unstable(scene: Scene) -> Iterator[LogId]:
-    for log in scene.transaction_logs:
+    for log in scene.transaction_logs + scene.coordinator_logs(CONSUMER_OFFSETS):
         host = scene.world.brokers.get(scene.leader(log))
         broker = host.broker if host is not None else None
         led = broker.replica_manager.get(tp_of(log)) if broker is not None else None

@@ -9,6 +9,7 @@ import random
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from sparklog.client.data_client import DataClient
 from sparklog.errors import KafkaError, SparklogError
 from tests.simulation.events import LogId
 from tests.simulation.workloads import idempotent, topics
@@ -22,6 +23,8 @@ OLD_SHARE, NEW_SHARE = 0.35, 0.35
 PLACES = 2
 #: Longest pauses between troubles, in milliseconds.
 CALM_MS = 2500
+#: Time limit of a request for a producer id, in seconds.
+FEED_S = 3.0
 
 
 def settings(chance: random.Random) -> dict[str, str]:
@@ -65,9 +68,22 @@ async def create_topics(scene: Scene, chance: random.Random) -> None:
 
 
 async def feed(scene: Scene, name: str, chance: random.Random) -> None:
-    """Write the input of chains."""
+    """Write the input of chains, not too much of it."""
     (topic,) = [topic for topic in scene.topics if topic.name == "input"]
-    await idempotent.send(scene, name, Values(name, chance), list(topic.logs), chance)
+    values, sequences = Values(name, chance), dict[LogId, idempotent.Sequence]()
+    async with await scene.world.cluster_client(name) as cluster:
+        while not scene.over:
+            log = chance.choice(topic.logs)
+            with suppress(SparklogError):
+                if log not in sequences:
+                    identity = await DataClient(cluster).init_producer_id(timeout_s=FEED_S)
+                    sequences[log] = idempotent.Sequence(identity)
+                batch = idempotent.begin(scene, log, name, values.some(), sequences[log])
+                if not await idempotent.send_until_known(
+                    scene, cluster, log, name, [batch], chance
+                ):
+                    del sequences[log]
+            await scene.pause(chance, 500)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,8 +105,8 @@ class Seat:
 
 async def run(scene: Scene, name: str, chance: random.Random) -> None:
     """Some transactional ids, and what happens to the processes that use them."""
-    seats = [_seat(scene, f"{name}-{number}", chance) for number in range(chance.choice((2, 3, 4)))]
-    scene.client_hosts += [f"client-{seat.client(0)}" for seat in seats]
+    seats = [_seat(scene, f"{name}-{number}", chance) for number in range(chance.choice((2, 3, 3)))]
+    scene.client_hosts += [f"client-{s.client(place)}" for s in seats for place in range(PLACES)]
     for seat in seats:
         _start(scene, seat, 0)
     while not scene.over:
@@ -181,7 +197,7 @@ async def _transact(
     for _ in range(chance.choice((2, 10, 40))):
         if scene.over or await _one(scene, seat, instance, values, chance) is None:
             return
-        await scene.pause(chance, 300)
+        await scene.pause(chance, 150)
 
 
 async def _one(
@@ -195,10 +211,12 @@ async def _one(
     except KafkaError:
         return None
     with suppress(SparklogError):  # what is not sent lets the commit fail
-        for _ in range(chance.choice((1, 1, 2))):
+        # Late requests of old clients find a transaction open that has more records to come.
+        for _ in range(chance.choice((2, 2, 3) if instance.is_old else (1, 1, 2))):
             for log in logs:
                 await instance.send(log, values.next())
-            await scene.pause(chance, chance.choice((0, 50, 50, 3000)))
+            pause_ms = (50, 500, 1500) if instance.is_old else (0, 50, 50, 3000)
+            await scene.pause(chance, chance.choice(pause_ms))
     if chance.random() < 0.07:
         return None  # it stays open
     return await instance.end(commits=commits)

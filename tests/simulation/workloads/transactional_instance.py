@@ -53,10 +53,15 @@ from tests.simulation.transaction_events import (
 from tests.simulation.transaction_events import Producer as ProducerId
 from tests.simulation.workloads.consume import tp_of
 from tests.simulation.workloads.group_requests import REFUSALS, logs_by_partition
+from tests.simulation.workloads.late_requests import delay_next_request
 from tests.simulation.workloads.scene import Scene, encoded
 
 #: Calls of the client after which an instance gives up.
 ATTEMPTS_MAX = 8
+#: The share of EndTxn requests that arrive late, of old clients and of others, and how long the
+#: client waits for the answer before it asks again on another connection, in seconds.
+LATE_SHARE_OLD, LATE_SHARE = 0.5, 0.1
+PATIENCE_S = 0.2
 #: Codes of EndTxn that say that the attempt has decided nothing.
 NOT_ENDED = frozenset(
     {
@@ -93,6 +98,8 @@ class _SeenTransaction(ProducerTransaction):
             self.manager = _OldManager(transactional_id)
         self.scene = scene
         self.instance = instance
+        self._late = scene.world.stream(f"late requests of {instance}")
+        self._late_share = LATE_SHARE_OLD if is_old else LATE_SHARE
         #: The number of the open transaction, or of the last one.
         self.number = 0
         #: Attempts to commit offsets in the open transaction.
@@ -113,6 +120,9 @@ class _SeenTransaction(ProducerTransaction):
                 history.record(
                     EndTxnInvoked(op=op, transaction=self.number, committed=request.committed)
                 )
+                if self._late.random() < self._late_share and not self.scene.over:
+                    delay_next_request(self.scene)
+                    deadline = Deadline(min(deadline.left_s, PATIENCE_S))
             case TxnOffsetCommitRequest():
                 op = history.new_op()
                 self.offset_ops.append(op)
