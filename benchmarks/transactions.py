@@ -35,11 +35,14 @@ Workload = Callable[[Side, str], Sequence[float]]
 
 
 def beside_kafka(console: Console, scale: Scale) -> list[Measured]:
-    """Measure three brokers of each, with three replicas."""
+    """Measure one broker of each, then three with three replicas."""
     found: list[Measured] = []
+    with pair(1) as both:
+        console.print("transactions: one record each, one broker")
+        found += _measured(both, _one_record_figures(1), _one_record, scale)
     with pair(BROKERS) as both:
         workloads: list[tuple[str, Sequence[Figure], Workload]] = [
-            ("one record each", ONE_RECORD_FIGURES, _one_record),
+            ("one record each", _one_record_figures(BROKERS), _one_record),
             ("three partitions each", COMMIT_FIGURES, _three_partitions),
             (f"{PRODUCERS} producers", PRODUCERS_FIGURES, _producers),
         ]
@@ -63,7 +66,7 @@ def _measured(
     """One topic for each side; its partitions have leaders on all brokers."""
     with ExitStack() as stack:
         ours, kafka = [
-            stack.enter_context(new_topic(side.bootstrap, PARTITIONS, BROKERS))
+            stack.enter_context(new_topic(side.bootstrap, PARTITIONS, both.count))
             for side in (both.ours, both.kafka)
         ]
         return take_turns(
@@ -76,23 +79,29 @@ def _measured(
 
 # small transactions
 
-ONE_RECORD_FIGURES = (
-    Figure(
-        key="transactions/one-record",
-        what=f"librdkafka, transactions of one record one after the other, RF {BROKERS}",
-        unit="a second",
-        reach=ONE_RECORD_ASKED[0],
-        aim=ONE_RECORD_ASKED[1],
-        digits=0,
-    ),
-    Figure(
-        key="transactions/one-record/cpu",
-        what="CPU of all servers for one of them",
-        unit="ms",
-        less_is_better=True,
-        digits=2,
-    ),
-)
+
+def _one_record_figures(brokers: int) -> tuple[Figure, Figure]:
+    reach, aim = ONE_RECORD_ASKED
+    key = f"transactions/one-record/{brokers}"
+    return (
+        Figure(
+            key=key,
+            what=f"librdkafka, transactions of one record one after the other, RF {brokers}",
+            unit="a second",
+            reach=reach,
+            aim=aim,
+            digits=0,
+        ),
+        Figure(
+            key=f"{key}/cpu",
+            what="CPU of all servers for one of them",
+            unit="ms",
+            less_is_better=True,
+            digits=2,
+        ),
+    )
+
+
 COMMIT_FIGURES = tuple(
     Figure(
         key=f"transactions/commit/{name}",
