@@ -157,6 +157,7 @@ class RepeatedProduce:
             by_id = version >= TOPIC_IDS_FROM
             name = self._replica_manager.topic_name(topic.topic_id) if by_id else topic.name
             check_not_internal(name, "write to it")
+            transaction_of(version, request)
             found = {part.index: self._replica_manager.find(name, part.index)
                      for part in topic.partition_data}  # fmt: skip
         except KafkaError:

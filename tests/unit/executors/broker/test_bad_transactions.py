@@ -9,8 +9,9 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.service.transactional_ids import TRANSACTIONAL_ID_BYTES_MAX
 from sparklog.wire.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.support.batches import batch
 from tests.support.waiting import until
-from tests.unit.executors.broker.broker_rig import Rig, run
+from tests.unit.executors.broker.broker_rig import Rig, produce_request, run
 from tests.unit.executors.broker.transactional_producer import (
     NEW,
     NEW_END,
@@ -57,6 +58,22 @@ def test_ids_that_are_empty_or_too_long(transactional_id: str) -> None:
         await ends_at(producer, 2)
 
     run(test, **SETTINGS)
+
+
+@pytest.mark.parametrize("version", [8, 12])
+def test_a_request_that_is_refused_for_its_id_is_refused_again(version: int) -> None:
+    """Also when it repeats the refused one but for its batch, and the connection lives on."""
+
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic()
+        stray = batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        for records in (batch(b"a"), stray, batch(b"b")):
+            request = produce_request("t", records, 0, -1, transactional_id="")
+            (topic,) = (await client.ask_produce(request, version)).responses
+            assert [part.error_code for part in topic.partition_responses] == [INVALID]
+        assert (await client.produce("t", batch(b"c"))).base_offset == 0
+
+    run(test)
 
 
 def test_an_id_of_the_greatest_length() -> None:
