@@ -21,6 +21,9 @@ NODES = ("broker", "control plane")
 GROUP_SETTINGS = ("--set", "group.initial.rebalance.delay.ms=0")
 GROUP_SETTINGS += ("--set", "offsets.topic.num.partitions=1")
 GROUP_SETTINGS += ("--set", "offsets.topic.replication.factor=1")
+GROUP_SETTINGS += ("--set", "transaction.state.log.num.partitions=1")
+GROUP_SETTINGS += ("--set", "transaction.state.log.replication.factor=1")
+GROUP_SETTINGS += ("--set", "transaction.state.log.min.isr=1")
 
 
 @pytest.hookimpl(trylast=True)

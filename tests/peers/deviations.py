@@ -216,6 +216,10 @@ EMPTY_ID = Deviation(
     ours=42,
     reason="an empty transactional id can have no coordinator, and trying again does not help",
 )
+EMPTY_ID_OF_PLAIN_BATCH = Deviation(
+    path=_OUTCOME,
+    reason="a request with an empty transactional id is refused whatever its batches are",
+)
 MEMBERS_ADD = Deviation(
     path="error_code|results_by_transaction.*",
     reason="versions from 4 on are for brokers, and only members of the cluster are brokers",

@@ -21,6 +21,7 @@ from tests.peers.deviations import (
     CLIENTS_HORIZON,
     DUPLICATE_TIME,
     EMPTY_ID,
+    EMPTY_ID_OF_PLAIN_BATCH,
     EMPTY_TOPIC,
     KAFKA_BREAKS,
     LOG_START,
@@ -376,8 +377,8 @@ def test_a_transactional_id(both: Both, topic: str, version: int, transactional_
         batch(b"x", transactional=True, producer_id=4713, producer_epoch=0, base_sequence=0),
     ):
         request = produce(topic, records, transactional_id=transactional_id)
-        is_verified = records is not ORDINARY and not transactional_id
-        both.same(request, version, *([EMPTY_ID] if is_verified else []))
+        deviation = EMPTY_ID_OF_PLAIN_BATCH if records is ORDINARY else EMPTY_ID
+        both.same(request, version, *([] if transactional_id else [deviation]))
 
 
 def test_a_transactional_batch_without_an_id(both: Both, topic: str) -> None:
