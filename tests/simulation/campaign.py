@@ -35,7 +35,6 @@ HUNTED_FROM = {
     "drop_tombstones_early": 101,
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
-    "take_a_cut_without_a_hold": 101,
     "take_commits_of_any_generation": 181,
     "answer_latest_too_early": 101,
 }
