@@ -36,7 +36,6 @@ HUNTED_FROM = {
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
     "take_commits_of_any_generation": 181,
-    "answer_latest_too_early": 101,
 }
 WORKERS = min(2, os.cpu_count() or 1)
 

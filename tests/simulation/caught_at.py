@@ -17,6 +17,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "journal_without_a_nonce": 6,
     "stale_controller_keeps_deciding": 3,
     "commit_below_min_insync_replicas": 4,
+    "answer_latest_too_early": 6,
     "shrink_before_the_answer": 15,
     "ignore_a_follower_about_to_join": 13,
     "commit_the_whole_log_of_a_new_leader": 15,
@@ -59,7 +60,6 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
 #: tests of its own.  A workload that shows one of them again takes it off this list.
 RARELY_SHOWN: Final = frozenset(
     {
-        "answer_latest_too_early",
         "copy_a_lost_log_under_the_same_leader_epoch",
         "drop_markers_early",
         "take_a_cut_without_a_hold",
