@@ -210,12 +210,6 @@ KNOWN_ZOMBIE = Deviation(
     reason="a leader that has seen a later epoch refuses the batch itself; Kafka's asks the "
     "coordinator first, whose refusal says nothing of the log",
 )
-EMPTY_ID = Deviation(
-    path=_OUTCOME,
-    kafka=19,
-    ours=42,
-    reason="an empty transactional id can have no coordinator, and trying again does not help",
-)
 EMPTY_ID_OF_PLAIN_BATCH = Deviation(
     path=_OUTCOME,
     reason="a request with an empty transactional id is refused whatever its batches are",

@@ -20,7 +20,6 @@ from tests.peers.both import TIMEOUT_MS, Both, Side, batch, produce
 from tests.peers.deviations import (
     CLIENTS_HORIZON,
     DUPLICATE_TIME,
-    EMPTY_ID,
     EMPTY_ID_OF_PLAIN_BATCH,
     EMPTY_TOPIC,
     KAFKA_BREAKS,
@@ -33,6 +32,7 @@ from tests.peers.deviations import (
     WITHOUT_PRODUCER,
     Deviation,
 )
+from tests.peers.transaction_story import await_transaction_coordinator
 
 BY_NAME = range(3, 13)
 BY_ID = 13
@@ -366,19 +366,17 @@ def test_sequences(both: Both, story: str) -> None:
         both.compare(kafka, ours, *[DUPLICATE_TIME] if again else [])
 
 
-# -- transactions that no coordinator knows
+# -- transactions that their coordinator does not know
 
 
 @pytest.mark.parametrize("version", [3, 8, 11, 12])
 @pytest.mark.parametrize("transactional_id", ["a-transaction", ""])
 def test_a_transactional_id(both: Both, topic: str, version: int, transactional_id: str) -> None:
-    for records in (
-        ORDINARY,
-        batch(b"x", transactional=True, producer_id=4713, producer_epoch=0, base_sequence=0),
-    ):
-        request = produce(topic, records, transactional_id=transactional_id)
-        deviation = EMPTY_ID_OF_PLAIN_BATCH if records is ORDINARY else EMPTY_ID
-        both.same(request, version, *([] if transactional_id else [deviation]))
+    await_transaction_coordinator(both, "a-transaction")
+    plain = [] if transactional_id else [EMPTY_ID_OF_PLAIN_BATCH]
+    both.same(produce(topic, ORDINARY, transactional_id=transactional_id), version, *plain)
+    records = batch(b"x", transactional=True, producer_id=4713, producer_epoch=0, base_sequence=0)
+    both.same(produce(topic, records, transactional_id=transactional_id), version)
 
 
 def test_a_transactional_batch_without_an_id(both: Both, topic: str) -> None:
