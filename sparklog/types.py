@@ -4,6 +4,7 @@ Owns: names of topics, partitions, nodes, and the protocol's enumerations and se
 know anything but the standard library.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -94,6 +95,14 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """The partition numbers of each topic, as most requests name partitions; the order is kept."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ Owns: the choice of versions and the mapping of fields.  Must not know how a rec
 Kafka: ``TransactionLog``.
 """
 
-from collections import defaultdict
 from typing import Final, NamedTuple
 
 from sparklog.driver.transactions.record_schemas import (
@@ -18,7 +17,7 @@ from sparklog.driver.transactions.record_schemas import (
 from sparklog.driver.transactions.transaction import NO_PARTITIONS, Transaction
 from sparklog.driver.transactions.transaction_state import TransactionState
 from sparklog.errors import DecodeError
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.versioned_values import (
     decode_versioned,
     encode_versioned,
@@ -105,10 +104,7 @@ def _by_topic(transaction: Transaction) -> tuple[PartitionsOfTopic, ...] | None:
     """Kafka writes null for a transactional id without a transaction."""
     if transaction.state == TransactionState.EMPTY:
         return None
-    partitions: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(transaction.partitions):
-        partitions[topic].append(partition)
     return tuple(
-        PartitionsOfTopic(topic=topic, partition_ids=tuple(ids))
-        for topic, ids in partitions.items()
+        PartitionsOfTopic(topic=topic, partition_ids=numbers)
+        for topic, numbers in numbers_by_topic(sorted(transaction.partitions)).items()
     )

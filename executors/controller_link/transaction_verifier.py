@@ -19,7 +19,7 @@ from sparklog.client.deadline import Deadline, kafka_error
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.executors.controller_link.connection import ControllerConnection
 from sparklog.slices import ITEMS_AT_ONCE
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -207,17 +207,14 @@ def _unavailable(why: str) -> KafkaError:
 def _transaction(
     transaction: _Transaction, partitions: Collection[TopicPartition]
 ) -> AddPartitionsToTxnTransaction:
-    by_topic: dict[str, list[int]] = {}
-    for topic, number in dict.fromkeys(partitions):
-        by_topic.setdefault(topic, []).append(number)
     return AddPartitionsToTxnTransaction(
         transactional_id=transaction.transactional_id,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         verify_only=not transaction.add,
         topics=tuple(
-            AddPartitionsToTxnTopic(name=topic, partitions=tuple(numbers))
-            for topic, numbers in by_topic.items()
+            AddPartitionsToTxnTopic(name=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(dict.fromkeys(partitions)).items()
         ),
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check
-from sparklog.types import CONTROLLER_NODE_ID, TopicPartition
+from sparklog.types import CONTROLLER_NODE_ID, TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.private_clients import (
     ConsistentCutRequest,
     ConsistentCutResponse,
@@ -41,13 +41,11 @@ async def consistent_cut(
     connection = await cluster.connect_node(CONTROLLER_NODE_ID, deadline)
     if ConsistentCutRequest.API_KEY not in connection.versions:
         return None
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
     request = ConsistentCutRequest(
         max_wait_ms=max_wait_ms,
         topics=tuple(
-            CutTopic(name=name, partitions=tuple(numbers)) for name, numbers in topics.items()
+            CutTopic(name=name, partitions=numbers)
+            for name, numbers in numbers_by_topic(partitions).items()
         ),
     )
     response: ConsistentCutResponse = await connection.request(

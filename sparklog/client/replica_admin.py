@@ -11,7 +11,7 @@ from typing import Any, Final
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.deadline import Deadline, check, kafka_error
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
-from sparklog.types import NO_NODE, ElectionType, TopicPartition
+from sparklog.types import NO_NODE, ElectionType, TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
@@ -117,7 +117,7 @@ class ReplicaAdmin:
         if partitions is not None:
             wanted = tuple(
                 TopicPartitions(topic=topic, partitions=numbers)
-                for topic, numbers in _by_topic(partitions).items()
+                for topic, numbers in numbers_by_topic(sorted(partitions)).items()
             )
         request = ElectLeadersRequest(
             election_type=election_type, topic_partitions=wanted, timeout_ms=deadline.left_ms
@@ -142,7 +142,7 @@ class ReplicaAdmin:
                     for number in numbers
                 ),
             )
-            for topic, numbers in _by_topic(wanted).items()
+            for topic, numbers in numbers_by_topic(sorted(wanted)).items()
         )
         request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=deadline.left_ms)
         response = await self._ask(request, deadline)
@@ -203,13 +203,6 @@ def _described(
         )
         for part in topic.partitions
     }
-
-
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        found.setdefault(tp.topic, []).append(tp.partition)
-    return {topic: tuple(numbers) for topic, numbers in found.items()}
 
 
 def _refusal(part: Any) -> KafkaError | None:

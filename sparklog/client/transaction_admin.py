@@ -18,7 +18,7 @@ from sparklog.client.partition_results import unanswered, value_or_raise
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.client.transactions import INIT_PRODUCER_ID_VERSION_MAX
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import NO_OFFSET, TopicPartition
+from sparklog.types import NO_OFFSET, TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -389,11 +389,9 @@ def _described(found: TransactionState, node_id: int) -> TransactionDescription 
 
 
 def _topics(partitions: Iterable[TopicPartition]) -> tuple[TopicRequest, ...]:
-    numbers: dict[str, list[int]] = {}
-    for tp in partitions:
-        numbers.setdefault(tp.topic, []).append(tp.partition)
     return tuple(
-        TopicRequest(name=name, partition_indexes=tuple(each)) for name, each in numbers.items()
+        TopicRequest(name=name, partition_indexes=numbers)
+        for name, numbers in numbers_by_topic(partitions).items()
     )
 
 

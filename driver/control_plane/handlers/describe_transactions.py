@@ -1,7 +1,5 @@
 """DescribeTransactions (key 65) v0: the state of transactional ids."""
 
-from collections import defaultdict
-
 from sparklog.driver.control_plane.handlers.transactional_requests import TransactionalRequests
 from sparklog.driver.transactions import PREPARED
 from sparklog.errors import ErrorCode, KafkaError
@@ -9,6 +7,7 @@ from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.service.transaction_error_responses import refuse_describe_transactions
 from sparklog.service.transactional_ids import require_transactional_id
 from sparklog.slices import Slices, in_slices
+from sparklog.types import numbers_by_topic
 from sparklog.wire.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -50,11 +49,7 @@ def _described(transactions: TransactionalRequests, transactional_id: str) -> Tr
     if transaction is None:
         raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"{transactional_id!r} is not known")
     is_decided = transaction.state in PREPARED
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(
-        shard.unwritten(transactional_id) if is_decided else transaction.partitions
-    ):
-        topics[topic].append(partition)
+    partitions = shard.unwritten(transactional_id) if is_decided else transaction.partitions
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=transaction.state.label,
@@ -63,7 +58,7 @@ def _described(transactions: TransactionalRequests, transactional_id: str) -> Tr
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
         topics=tuple(
-            TopicData(topic=name, partitions=tuple(partitions))
-            for name, partitions in topics.items()
+            TopicData(topic=name, partitions=numbers)
+            for name, numbers in numbers_by_topic(sorted(partitions)).items()
         ),
     )

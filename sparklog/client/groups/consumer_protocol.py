@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sparklog.errors import DecodeError
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.decoders import compile_decoder
 from sparklog.wire.protocol.encoders import compile_encoder
 from sparklog.wire.protocol.schema import Struct, many, message, one
@@ -194,11 +194,9 @@ def _decode(struct_type: type[Struct], data: bytes) -> Any:
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
     return tuple(
-        TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in topics.items()
+        TopicPartitions(topic=topic, partitions=numbers)
+        for topic, numbers in numbers_by_topic(sorted(partitions)).items()
     )
 
 

@@ -12,7 +12,7 @@ from sparklog.client.deadline import check, kafka_error
 from sparklog.client.groups.consumer_protocol import NO_GENERATION
 from sparklog.client.partition_results import unanswered
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import NO_LEADER_EPOCH, TopicPartition
+from sparklog.types import NO_LEADER_EPOCH, TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -106,10 +106,7 @@ def offset_fetch_request(
     group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool
 ) -> OffsetFetchRequest:
     """The OffsetFetch request; with ``require_stable`` open transactions are a retriable error."""
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
-    by_name = {name: tuple(numbers) for name, numbers in topics.items()}
+    by_name = numbers_by_topic(sorted(partitions))
     return OffsetFetchRequest(
         group_id=group_id,
         topics=tuple(

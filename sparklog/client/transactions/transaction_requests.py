@@ -11,7 +11,7 @@ from sparklog.client.deadline import kafka_error
 from sparklog.client.groups import GroupIdentity, OffsetAndMetadata
 from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.types import TopicPartition
+from sparklog.types import TopicPartition, numbers_by_topic
 from sparklog.wire.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -39,16 +39,13 @@ NEXT_EPOCH_FROM: Final = 3
 def add_partitions_request(
     transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
 ) -> AddPartitionsToTxnRequest:
-    topics: dict[str, list[int]] = {}
-    for tp in sorted(partitions):
-        topics.setdefault(tp.topic, []).append(tp.partition)
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=transactional_id,
         v3_and_below_producer_id=identity.producer_id,
         v3_and_below_producer_epoch=identity.producer_epoch,
         v3_and_below_topics=tuple(
-            AddPartitionsToTxnTopic(name=name, partitions=tuple(numbers))
-            for name, numbers in topics.items()
+            AddPartitionsToTxnTopic(name=name, partitions=numbers)
+            for name, numbers in numbers_by_topic(sorted(partitions)).items()
         ),
     )
 
