@@ -8,7 +8,6 @@ from collections.abc import Callable
 from sparklog.driver.control_plane.handlers.transactional_requests import (
     OLD_CLIENT_VERSION,
     TransactionalRequests,
-    known_to,
 )
 from sparklog.driver.transactions import AddPartitions, ProducerIdentity
 from sparklog.errors import ErrorCode, KafkaError
@@ -35,21 +34,19 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
             raise KafkaError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} does not exist yet"
             )
-        try:
-            await transactions.submit(
-                context,
-                request.transactional_id,
-                lambda request_id: AddPartitions(
-                    request_id=request_id,
-                    transactional_id=request.transactional_id,
-                    producer=ProducerIdentity(request.producer_id, request.producer_epoch),
-                    partitions=frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
-                    connection=context.connection.number,
-                    client_version=OLD_CLIENT_VERSION,
-                ),
-            )
-        except KafkaError as error:
-            raise known_to(context.version, _FENCED_FROM, error) from None
+        await transactions.submit(
+            context,
+            request.transactional_id,
+            lambda request_id: AddPartitions(
+                request_id=request_id,
+                transactional_id=request.transactional_id,
+                producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+                partitions=frozenset({TopicPartition(CONSUMER_OFFSETS, number)}),
+                connection=context.connection.number,
+                client_version=OLD_CLIENT_VERSION,
+            ),
+            fenced_from=_FENCED_FROM,
+        )
         return AddOffsetsToTxnResponse()
 
     return ApiHandler(

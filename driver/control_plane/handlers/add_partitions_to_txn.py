@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from sparklog.driver.control_plane.handlers.transactional_requests import (
     OLD_CLIENT_VERSION,
     TransactionalRequests,
-    known_to,
 )
 from sparklog.driver.transactions import (
     EPOCH_BUMP_VERSION,
@@ -66,23 +65,21 @@ def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImag
         refused = _refused(image(), partitions)
         code = ErrorCode.OPERATION_NOT_ATTEMPTED if refused else ErrorCode.NONE
         if not refused:
-            try:
-                await transactions.submit(
-                    context,
-                    request.v3_and_below_transactional_id,
-                    lambda request_id: AddPartitions(
-                        request_id=request_id,
-                        transactional_id=request.v3_and_below_transactional_id,
-                        producer=ProducerIdentity(
-                            request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
-                        ),
-                        partitions=partitions,
-                        connection=context.connection.number,
-                        client_version=OLD_CLIENT_VERSION,
+            await transactions.submit(
+                context,
+                request.v3_and_below_transactional_id,
+                lambda request_id: AddPartitions(
+                    request_id=request_id,
+                    transactional_id=request.v3_and_below_transactional_id,
+                    producer=ProducerIdentity(
+                        request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
                     ),
-                )
-            except KafkaError as error:
-                raise known_to(context.version, _FENCED_FROM, error) from None
+                    partitions=partitions,
+                    connection=context.connection.number,
+                    client_version=OLD_CLIENT_VERSION,
+                ),
+                fenced_from=_FENCED_FROM,
+            )
 
         def code_of(topic: str, partition: int) -> ErrorCode:
             return refused.get(TopicPartition(topic, partition), code)

@@ -7,10 +7,8 @@ the producer gets the identity of its next transaction.
 from sparklog.driver.control_plane.handlers.transactional_requests import (
     OLD_CLIENT_VERSION,
     TransactionalRequests,
-    known_to,
 )
 from sparklog.driver.transactions import EPOCH_BUMP_VERSION, EndTransaction, ProducerIdentity
-from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.service.transaction_error_responses import refuse_end_txn
 from sparklog.wire.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -22,21 +20,19 @@ _BUMPS_FROM = 5
 def handler(transactions: TransactionalRequests) -> ApiHandler:
     async def handle(context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
         bumps = context.version >= _BUMPS_FROM
-        try:
-            identity = await transactions.submit(
-                context,
-                request.transactional_id,
-                lambda request_id: EndTransaction(
-                    request_id=request_id,
-                    transactional_id=request.transactional_id,
-                    producer=ProducerIdentity(request.producer_id, request.producer_epoch),
-                    committed=request.committed,
-                    connection=context.connection.number,
-                    client_version=EPOCH_BUMP_VERSION if bumps else OLD_CLIENT_VERSION,
-                ),
-            )
-        except KafkaError as error:
-            raise known_to(context.version, _FENCED_FROM, error) from None
+        identity = await transactions.submit(
+            context,
+            request.transactional_id,
+            lambda request_id: EndTransaction(
+                request_id=request_id,
+                transactional_id=request.transactional_id,
+                producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+                committed=request.committed,
+                connection=context.connection.number,
+                client_version=EPOCH_BUMP_VERSION if bumps else OLD_CLIENT_VERSION,
+            ),
+            fenced_from=_FENCED_FROM,
+        )
         assert isinstance(identity, ProducerIdentity)
         if not bumps:
             return EndTxnResponse()

@@ -7,10 +7,8 @@ transaction.  An idempotent producer without one gets a new id.
 from sparklog.driver.control_plane.handlers.node import Decide
 from sparklog.driver.control_plane.handlers.transactional_requests import (
     TransactionalRequests,
-    known_to,
 )
 from sparklog.driver.transactions import InitProducerId, ProducerIdentity
-from sparklog.errors import KafkaError
 from sparklog.service.handler import ApiHandler, Handled, RequestContext
 from sparklog.service.init_producer_id import (
     INIT_PRODUCER_ID_MAX_VERSION,
@@ -41,19 +39,17 @@ def handler(decide: Decide, transactions: TransactionalRequests) -> ApiHandler:
             if request.producer_id == NO_PRODUCER_ID
             else ProducerIdentity(request.producer_id, request.producer_epoch)
         )
-        try:
-            identity = await transactions.submit(
-                context,
-                transactional_id,
-                lambda request_id: InitProducerId(
-                    request_id=request_id,
-                    transactional_id=transactional_id,
-                    timeout_ms=request.transaction_timeout_ms,
-                    expected=expected,
-                ),
-            )
-        except KafkaError as error:
-            raise known_to(context.version, _FENCED_FROM, error) from None
+        identity = await transactions.submit(
+            context,
+            transactional_id,
+            lambda request_id: InitProducerId(
+                request_id=request_id,
+                transactional_id=transactional_id,
+                timeout_ms=request.transaction_timeout_ms,
+                expected=expected,
+            ),
+            fenced_from=_FENCED_FROM,
+        )
         assert isinstance(identity, ProducerIdentity)
         return InitProducerIdResponse(
             producer_id=identity.producer_id, producer_epoch=identity.epoch

@@ -3,7 +3,7 @@
 Owns: gone clients, and the codes of old versions.  Must not know any particular request.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from sparklog.driver.transaction_coordinator import TransactionCoordinator, TransactionResult
@@ -23,21 +23,24 @@ class TransactionalRequests:
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self.coordinator = coordinator
 
-    def submit(
+    async def submit(
         self,
         context: RequestContext,
         transactional_id: str,
         make_request: Callable[[int], TransactionRequest],
-    ) -> Awaitable[TransactionResult]:
-        """Let the coordinator decide.  Raises KafkaError."""
+        *,
+        fenced_from: int = 0,
+    ) -> TransactionResult:
+        """Let the coordinator decide.  Raises KafkaError.
+
+        Versions below ``fenced_from`` do not know PRODUCER_FENCED and get INVALID_PRODUCER_EPOCH.
+        """
         require_transactional_id(transactional_id)
         future = self.coordinator.submit(transactional_id, make_request)
         cancel_with_client(context.connection, future)
-        return future
-
-
-def known_to(version: int, fenced_from: int, error: KafkaError) -> KafkaError:
-    """The error in the codes of a version: PRODUCER_FENCED is known since ``fenced_from``."""
-    if error.code == ErrorCode.PRODUCER_FENCED and version < fenced_from:
-        return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message)
-    return error
+        try:
+            return await future
+        except KafkaError as error:
+            if error.code == ErrorCode.PRODUCER_FENCED and context.version < fenced_from:
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, error.message) from None
+            raise
