@@ -10,7 +10,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.cluster_view import ClusterView, PartitionView, TopicView
 from sparklog.client.deadline import Deadline
 from sparklog.metadata import ClusterImage, TopicImage
-from sparklog.metadata.topic_names import TRANSACTION_STATE
+from sparklog.metadata.topic_names import INTERNAL_TOPICS, TRANSACTION_STATE
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.types import CONTROLLER_NODE_ID
 
@@ -69,7 +69,7 @@ def _topic_view(topic: TopicImage) -> TopicView:
     return TopicView(
         name=topic.name,
         topic_id=topic.topic_id,
-        is_internal=True,
+        is_internal=topic.name in INTERNAL_TOPICS,
         partitions={
             number: PartitionView(
                 partition=number,

@@ -36,8 +36,13 @@ from sparklog.executors.handlers.produce_response import (
 )
 from sparklog.executors.handlers.produce_transactions import transaction_of, withdraw_with_client
 from sparklog.executors.handlers.repeated_produce import RepeatedProduce
-from sparklog.executors.partition import ACKS_ALL, ACKS_NONE, UnverifiedTransactionError
-from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.partition import (
+    ACKS_ALL,
+    ACKS_NONE,
+    Appended,
+    UnverifiedTransactionError,
+)
+from sparklog.executors.replica_manager import OutcomeFuture, ReplicaManager
 from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_slices
@@ -232,28 +237,26 @@ def _append(
         partition = replica_manager.find(name, part.index)
         _check_compression(version, part)
         transaction = transaction_of(version, request)
+        found: OutcomeFuture | Appended | KafkaError
         if replica_manager.validations.wants(partition):
-            appended = replica_manager.validations.submit(
+            found = replica_manager.validations.submit(
                 partition, part.records, request.acks, transaction
             )
-            withdraw_with_client(context.connection, request.acks, transaction, appended)
-            pending.append(pending_outcome(partition, appended))
-            return pending[-1].outcome
+        else:
+            (found,) = replica_manager.append_records(
+                partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
+            )
+            if isinstance(found, UnverifiedTransactionError):
+                found = replica_manager.verifications.resolve(
+                    partition, part.records, request.acks, transaction, found
+                )
     except KafkaError as error:
         return produce_response.refused(replica_manager, TopicPartition(name, part.index), error)
-    (result,) = replica_manager.append_records(
-        partition, ((part.records, request.acks),), now_ms=replica_manager.now_ms()
-    )
-    if isinstance(result, UnverifiedTransactionError):
-        found = replica_manager.verifications.resolve(
-            partition, part.records, request.acks, transaction, result
-        )
-        if isinstance(found, asyncio.Future):
-            withdraw_with_client(context.connection, request.acks, transaction, found)
-            pending.append(pending_outcome(partition, found))
-            return pending[-1].outcome
-        result = found
-    return produce_response.outcome_of(replica_manager, partition, result)
+    if isinstance(found, asyncio.Future):
+        withdraw_with_client(context.connection, request.acks, transaction, found)
+        pending.append(pending_outcome(partition, found))
+        return pending[-1].outcome
+    return produce_response.outcome_of(replica_manager, partition, found)
 
 
 def _in_turns(make: Callable[[], Slices[Any]]) -> "asyncio.Future[Any]":

@@ -9,8 +9,7 @@ from sparklog.cli.output import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     JsonOption,
-    print_json,
-    print_table,
+    print_rows,
 )
 from sparklog.cli.topics import with_admin
 from sparklog.types import CONTROLLER_NODE_ID
@@ -27,10 +26,7 @@ def brokers(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption 
     Prefers: partitions whose first replica it is, so that it should lead them.
     """
     rows = with_admin(bootstrap, _rows)
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(_COLUMNS, rows)
+    print_rows(_COLUMNS, rows, as_json)
 
 
 async def _rows(admin: "Admin") -> list[dict[str, Any]]:

@@ -12,8 +12,7 @@ from sparklog.cli.output import (
     BootstrapOption,
     JsonOption,
     fail,
-    print_json,
-    print_table,
+    print_rows,
 )
 from sparklog.cli.topics import with_admin
 from sparklog.types import MAX_INT32
@@ -51,12 +50,12 @@ def elect_leaders(
         raise typer.BadParameter("it needs the names of topics", param_hint=option)
     wanted = set(partition) if partition else None
     rows = with_admin(bootstrap, lambda admin: _elect(admin, topics or [], wanted, unclean))
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(("topic", "partition", "leader", "result"), rows)
-    else:
-        typer.echo("Every partition is led by its preferred leader already.")
+    print_rows(
+        ("topic", "partition", "leader", "result"),
+        rows,
+        as_json,
+        none="Every partition is led by its preferred leader already.",
+    )
     refused = sum(row["result"] not in ("elected", "not needed") for row in rows)
     if refused:
         raise typer.Exit(fail(f"{refused} of {len(rows)} elections were refused", 1))

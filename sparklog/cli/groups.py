@@ -14,6 +14,7 @@ from sparklog.cli.output import (
     JsonOption,
     fail,
     print_json,
+    print_rows,
     print_table,
 )
 from sparklog.cli.topics import with_admin
@@ -82,12 +83,7 @@ def list_groups(
         }
         for each in groups.values()
     ]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(_LIST_COLUMNS, rows)
-    else:
-        typer.echo("There are no groups.")
+    print_rows(_LIST_COLUMNS, rows, as_json, none="There are no groups.")
 
 
 @app.command()

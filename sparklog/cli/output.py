@@ -71,6 +71,18 @@ def print_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> No
     console.print(table)
 
 
+def print_rows(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], as_json: bool, none: str = ""
+) -> None:
+    """Print rows as JSON or as a table; ``none`` stands for a table without rows."""
+    if as_json:
+        print_json(rows)
+    elif none and not rows:
+        typer.echo(none)
+    else:
+        print_table(columns, rows)
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

@@ -15,7 +15,7 @@ from sparklog.cli.output import (
     JsonOption,
     fail,
     print_json,
-    print_table,
+    print_rows,
 )
 from sparklog.cli.plan_file import read_plan, write_plan
 from sparklog.cli.topics import with_admin
@@ -158,13 +158,8 @@ def status(
         ]
 
     rows = with_admin(bootstrap, work)
-    if as_json:
-        print_json(rows)
-    elif rows:
-        columns = ("topic", "partition", "replicas", "adding", "removing")
-        print_table(columns, rows)
-    else:
-        typer.echo("No partition is moving.")
+    columns = ("topic", "partition", "replicas", "adding", "removing")
+    print_rows(columns, rows, as_json, none="No partition is moving.")
 
 
 @app.command()

@@ -15,6 +15,7 @@ from sparklog.cli.output import (
     parse_assignments,
     parse_bootstrap,
     print_json,
+    print_rows,
     print_table,
 )
 from sparklog.types import MAX_INT16, MAX_INT32
@@ -55,12 +56,9 @@ def list_topics(
         }
         for topic in topics.values()
     ]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(("topic", "partitions", "replication_factor"), rows)
-    else:
-        typer.echo("There are no topics.")
+    print_rows(
+        ("topic", "partitions", "replication_factor"), rows, as_json, none="There are no topics."
+    )
 
 
 @app.command()

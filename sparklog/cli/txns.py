@@ -15,7 +15,7 @@ from sparklog.cli.output import (
     JsonOption,
     fail,
     print_json,
-    print_table,
+    print_rows,
 )
 from sparklog.cli.topics import with_admin
 from sparklog.types import MAX_INT32, MAX_INT64
@@ -85,12 +85,7 @@ def list_transactions(
         }
         for each in found.values()
     ]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(_LIST_COLUMNS, rows)
-    else:
-        typer.echo("There are no such transactional ids.")
+    print_rows(_LIST_COLUMNS, rows, as_json, none="There are no such transactional ids.")
 
 
 @app.command()
@@ -102,10 +97,7 @@ def describe(
     """Show the state, the producer and the open partitions of transactional ids."""
     found = with_admin(bootstrap, lambda admin: admin.describe_transactions(names))
     rows = [_described(each) for each in found.values()]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(_DESCRIBE_COLUMNS, rows)
+    print_rows(_DESCRIBE_COLUMNS, rows, as_json)
 
 
 @app.command("find-hanging")
@@ -137,12 +129,7 @@ def find_hanging(
         lambda admin: admin.find_hanging_transactions(topic or (), max_timeout_ms=max_timeout),
     )
     rows = [_hanging(each) for each in found]
-    if as_json:
-        print_json(rows)
-    elif rows:
-        print_table(_HANGING_COLUMNS, rows)
-    else:
-        typer.echo("No transaction hangs.")
+    print_rows(_HANGING_COLUMNS, rows, as_json, none="No transaction hangs.")
 
 
 @app.command()
