@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from tests.simulation.checkers.promises import promises_of
 from tests.simulation.checkers.told_transactions import (
     ToldTransaction,
     ToldTransactions,
@@ -17,11 +18,12 @@ _Spans = Mapping[int, Mapping[LogId, tuple[int, int]]]
 
 
 def check(history: History, final: FinalState) -> list[str]:
-    told = told_transactions_of(history)
+    told, promises = told_transactions_of(history), promises_of(history)
     spans = _spans(told, final)
     found: list[str] = []
     for _, cut in history.each(CutTaken):
-        ends = dict(cut.ends)
+        # What a loss took may have left its offsets to others.
+        ends = {log: end for log, end in cut.ends if not promises.may_be_lost(log, 0)}
         for number, places in spans.items():
             problem = _torn(told.by_number[number], places, ends)
             if problem:

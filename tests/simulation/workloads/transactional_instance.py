@@ -6,6 +6,7 @@ know what a transaction is for, or when an instance dies.
 
 import asyncio
 import random
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ from sparklog.client.groups import GroupIdentity
 from sparklog.client.producer import Producer
 from sparklog.client.producer_batches import Delivered
 from sparklog.client.producer_options import ProducerOptions
+from sparklog.client.producer_sequences import ProducerIdentity
 from sparklog.client.transactions import ProducerTransaction
 from sparklog.client.transactions.transaction_manager import TransactionManager
 from sparklog.client.transactions.transaction_requests import (
@@ -213,6 +215,8 @@ class Instance:
         self.is_fenced = False
         self._scene = scene
         self._call_s = chance.choice((0.4, 1.5, 4.0))
+        #: Records by partition of which it is not known that they are in the log.
+        self._unanswered: Counter[LogId] = Counter()
         options = ProducerOptions(
             transactional_id=transactional_id,
             transaction_timeout_ms=chance.choice((800, 2000, 4000)),
@@ -259,12 +263,14 @@ class Instance:
         """Queue a record of the open transaction.  Raises KafkaError."""
         scene, number = self._scene, self._seen.number
         scene.history.record(TransactionalRecordSent(transaction=number, log=log, value=value))
+        self._unanswered[log] += 1
         sent = await self.producer.send(
             log.topic, value, partition=log.partition, timestamp=scene.wall_ms
         )
 
         def delivered(future: "asyncio.Future[Delivered]") -> None:
             if not future.cancelled() and future.exception() is None:
+                self._unanswered[log] -= 1
                 scene.history.record(TransactionalRecordAcked(transaction=number, value=value))
 
         sent.add_done_callback(delivered)
@@ -296,32 +302,19 @@ class Instance:
         return None
 
     async def haunt(self, log: LogId, value: bytes) -> None:
-        """Go on as if this instance were not fenced, with requests that no client sends."""
+        """Go on as if this instance were not fenced, with requests that no client sends.
+
+        The sequence of a batch without an answer is used again.  The next batch of such a partition
+        would pass for its repetition, which is acknowledged and not appended; so there is none.
+        """
         scene, seen = self._scene, self._seen
-        identity, tp = seen.manager.identity, tp_of(log)
+        identity = seen.manager.identity
         assert identity is not None
         self._begun()
         scene.count("zombie_transactions")
-        deadline = Deadline(self._call_s)
-        try:
-            if self.is_old:
-                adding = add_partitions_request(self.transactional_id, identity, (tp,))
-                await seen._ask(seen._coordinator, adding, deadline, ADD_PARTITIONS_VERSION_MAX)
-            number = seen.number
-            scene.history.record(TransactionalRecordSent(transaction=number, log=log, value=value))
-            batch = encoded(
-                (value,), scene.wall_ms, transactional=True, **seen.manager.next_batch(tp)
-            )
-            await self.producer._data_client.produce(
-                tp,
-                [batch],
-                timeout_s=self._call_s,
-                transactional_id=self.transactional_id,
-                version_max=PRODUCE_VERSION_BEFORE_2 if self.is_old else None,
-            )
-            scene.history.record(TransactionalRecordAcked(transaction=number, value=value))
-        except SparklogError:
-            pass
+        if not self._unanswered[log]:
+            with suppress(SparklogError):
+                await self._haunt_partition(log, value, identity)
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=identity.producer_id,
@@ -331,6 +324,24 @@ class Instance:
         version_max = END_TXN_VERSION_BEFORE_2 if self.is_old else None
         with suppress(SparklogError):
             await seen._ask(seen._coordinator, request, Deadline(self._call_s), version_max)
+
+    async def _haunt_partition(self, log: LogId, value: bytes, identity: ProducerIdentity) -> None:
+        scene, seen, tp = self._scene, self._seen, tp_of(log)
+        if self.is_old:
+            adding = add_partitions_request(self.transactional_id, identity, (tp,))
+            deadline = Deadline(self._call_s)
+            await seen._ask(seen._coordinator, adding, deadline, ADD_PARTITIONS_VERSION_MAX)
+        number = seen.number
+        scene.history.record(TransactionalRecordSent(transaction=number, log=log, value=value))
+        batch = encoded((value,), scene.wall_ms, transactional=True, **seen.manager.next_batch(tp))
+        await self.producer._data_client.produce(
+            tp,
+            [batch],
+            timeout_s=self._call_s,
+            transactional_id=self.transactional_id,
+            version_max=PRODUCE_VERSION_BEFORE_2 if self.is_old else None,
+        )
+        scene.history.record(TransactionalRecordAcked(transaction=number, value=value))
 
     async def close(self) -> None:
         with suppress(SparklogError, TimeoutError):
