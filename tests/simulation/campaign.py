@@ -133,7 +133,11 @@ def _verdicts(seeds: Iterable[int], workers: int) -> Iterator[Verdict]:
 
 def run_small(seed: int, bug: str | None = None) -> Verdict:
     """A run, without the trace when all is well."""
-    verdict = run(seed, bug=bug)
+    try:
+        verdict = run(seed, bug=bug)
+    except BaseException as error:
+        error.add_note(f"the run of seed {seed} broke off")
+        raise
     return verdict if verdict.found else replace(verdict, trace=())
 
 

@@ -29,6 +29,8 @@ PINNED = {
     101014: "a torn leader epoch amid older ones was kept, and copies differed",
     100285: "a log was looked at while it was being cut, file by file",
     2080: "the same prefetch, found by the check of equal records",
+    5083: "a reassignment removed the last copy while the replicas that stayed were lost",
+    1040: "a broker died in the middle of a marker, which broke off the simulation",
 }
 
 PRINT_RUN = """

@@ -14,7 +14,8 @@ comes or leaves.
   If there is only one such replica, it becomes leader again with the log that it has: an unclean
   recovery.  Among several replicas the best log decides (``unclean_recoveries``).
 * A reassignment is complete when the ISR contains all replicas that it adds, and is large enough
-  for min.insync.replicas without those that it removes.
+  for min.insync.replicas without those that it removes.  While all members that would stay are
+  offline, no replica is removed: its log may be the only one that is left.
 """
 
 from collections.abc import Callable, Collection, Container, Iterable
@@ -232,6 +233,8 @@ def _complete_reassignment(state: PartitionImage, rules: Rules) -> PartitionImag
     targets = _without(state.replicas, state.removing)
     isr = _without(state.isr, state.removing)
     if not set(state.adding) <= set(isr) or len(isr) < min(rules.min_isr, len(targets)):
+        return state
+    if state.removing and all(broker_id in rules.failed for broker_id in isr):
         return state
     return replace(
         state,

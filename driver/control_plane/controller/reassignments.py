@@ -8,7 +8,7 @@ completed by ``complete_transition`` once the ISR allows it.  A new one of the s
 replaces the former one; replicas that were still being added are dropped at once.  Deviation:
 suppose that the dropped replicas are among those that hold every acknowledged record.  Then neither
 a cancellation nor a new reassignment may leave fewer in-sync replicas than min.insync.replicas
-requires (Kafka requires one).
+requires (Kafka requires one).  Nor is a replica removed while the replicas that stay are offline.
 """
 
 from collections import Counter

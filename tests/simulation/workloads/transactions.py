@@ -23,6 +23,7 @@ from sparklog.executors.partition.append_draft import AppendDraft
 from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.wire.records.control import ControlType, EndTxnMarker
+from tests.simulation.actors import Killed
 from tests.simulation.events import LogId
 from tests.simulation.workloads import idempotent
 from tests.simulation.workloads.consume import tp_of
@@ -145,6 +146,6 @@ async def _append(broker: Broker, transaction: OpenTransaction) -> bool:
         required = appended.required_offset
         while required is not None and not partition.has_reached(required):
             await asyncio.sleep(0.02)
-    except KafkaError:
+    except (KafkaError, Killed):  # the broker may die in the middle of the append
         return False
     return True

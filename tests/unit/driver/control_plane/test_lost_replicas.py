@@ -7,6 +7,11 @@ import pytest
 from sparklog.driver.control_plane.controller import Decision, WarnOperator
 from sparklog.errors import ErrorCode
 from sparklog.metadata import PartitionImage
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from sparklog.wire.protocol.private import BrokerHeartbeatRequest, OfflineReplica
 from tests.unit.driver.control_plane.driver_fakes import ControllerUnderTest, partition
@@ -81,6 +86,23 @@ def test_the_only_one_in_sync_keeps_the_lead_until_an_operator_decides() -> None
     assert results == [ErrorCode.NONE]
     after = state_of(under_test)
     assert (after.leader, after.isr, after.last_known) == (2, (2,), (2,))
+
+
+def test_the_last_copy_is_not_moved_away() -> None:
+    """Seed 5083 of the simulation."""
+    under_test, topic_id = placed(1)
+    says_lost(under_test, topic_id, 1)
+    moved = ReassignablePartition(partition_index=0, replicas=(1,))
+    topics = (ReassignableTopic(name="a", partitions=(moved,)),)
+    under_test.handle(AlterPartitionReassignmentsRequest(topics=topics))
+    assert state_of(under_test).removing == (2, 3)
+    under_test.handle(
+        ElectLeadersRequest(
+            election_type=1, topic_partitions=(TopicPartitions(topic="a", partitions=(0,)),)
+        )
+    )
+    assert (state_of(under_test).leader, state_of(under_test).isr) == (2, (2,))
+    assert state_of(under_test).removing == (2, 3), "broker 1 has not copied it yet"
 
 
 def test_a_replica_that_a_start_missed_is_never_elected_with_the_registration() -> None:
