@@ -198,6 +198,7 @@ class ControlPlane:
             new_nonce=self._new_nonce,
             on_commit=self._publish,
             on_give_up=self._reset_controller,
+            idle_check_s=self.config.broker_session_timeout_ms / 1000,
         )
         self._metadata_feed = MetadataFeed(lambda: self.image)
         # Brokers that followed the former controller lack only this commit.

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 GROUP_MAX = 1_000
 #: With this many records a commit takes no further decision: its records are encoded in one go.
 GROUP_RECORDS_MAX = 500
-#: How often an idle controller checks whether it was replaced, in seconds.
+#: How often an idle controller reads the journal's head, in seconds.
 HEAD_CHECK_S = 60.0
 _ENDED = "this controller has ended"
 
@@ -62,6 +62,8 @@ class GroupCommitter:
             includes them, is then invalid.
         checkpoint_every: commits between two checkpoints.
         tail_bytes_max: bytes of commits after which a checkpoint is written in any case.
+        idle_check_s: how often an idle controller looks for a commit of another one, in seconds.
+            Brokers follow a replaced controller for so long if it has nothing to commit.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class GroupCommitter:
         on_give_up: Callable[[], None],
         checkpoint_every: int = CHECKPOINT_EVERY,
         tail_bytes_max: int = TAIL_BYTES_MAX,
+        idle_check_s: float = HEAD_CHECK_S,
     ) -> None:
         self.image = image
         self.commits = 0
@@ -85,6 +88,7 @@ class GroupCommitter:
         self._on_give_up = on_give_up
         self._checkpoint_every = checkpoint_every
         self._tail_bytes_max = tail_bytes_max
+        self._idle_check_s = idle_check_s
         self._checkpointing: asyncio.Task[None] | None = None
         self._head_read_ms = wall_ms()
         self._queue: deque[_PendingDecision] = deque()
@@ -140,7 +144,7 @@ class GroupCommitter:
                 elif self._queue:
                     await self._commit_group()
                 elif not await self._wait_for_decisions():
-                    await self._check_head()
+                    await self._check_idle()
         finally:
             self._ended = True
             self._refuse_confirmations(JournalConflict(_ENDED))
@@ -154,7 +158,7 @@ class GroupCommitter:
 
     async def _wait_for_decisions(self) -> bool:
         try:
-            async with asyncio.timeout(HEAD_CHECK_S):
+            async with asyncio.timeout(min(self._idle_check_s, HEAD_CHECK_S)):
                 await self._wake.wait()
         except TimeoutError:
             return False
@@ -230,6 +234,13 @@ class GroupCommitter:
                 "discards its last commit and ends, because another may have replaced it"
             )
         self._head_read_ms = now
+
+    async def _check_idle(self) -> None:
+        """Find out whether this controller was replaced while it had nothing to commit."""
+        if self._wall_ms() - self._head_read_ms >= HEAD_CHECK_S * 1000:
+            await self._check_head()
+        else:
+            await self._confirm()
 
     async def _check_head(self) -> None:
         if await run_blocking(self._journal.head_moved, self.image.version):

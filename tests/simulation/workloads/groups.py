@@ -269,7 +269,13 @@ async def _consume_up_to(
     consumer.subscribe(sorted({log.topic for log in ends}))
     ends_by_partition = {TopicPartition(log.topic, log.partition): end for log, end in ends.items()}
     while not await _has_reached(consumer, ends_by_partition):
-        offsets = process(scene, group, await consumer.poll(0.5))
+        try:
+            found = await consumer.poll(0.5)
+        except KafkaError as error:
+            if not error.retriable:
+                raise
+            continue  # a partition has had no leader for a while
+        offsets = process(scene, group, found)
         with suppress(SparklogError):
             await consumer.commit(offsets, COMMIT_S)
     await consumer.close()

@@ -41,7 +41,7 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
 class UnderTest:
     """A group committer with its journal; ``now_ms`` is the time of day."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, **limits: Any) -> None:
         self.backend = MemoryBackend()
         self.journal = Journal(self.backend)
         self.now_ms = 0
@@ -189,11 +189,13 @@ def test_a_collision_with_another_controller_ends_it() -> None:
     run(story)
 
 
-def test_an_idle_controller_notices_that_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sparklog.driver.control_plane.group_commit.HEAD_CHECK_S", 0.01)
+@pytest.mark.parametrize("idle_s", [0, 60])
+def test_an_idle_controller_notices_that_it_was_replaced(idle_s: int) -> None:
+    """By the next commit, and once a minute by the head of the journal."""
 
     async def story() -> None:
-        under_test = UnderTest()
+        under_test = UnderTest(idle_check_s=0.01)
+        under_test.now_ms = idle_s * 1000
         running = asyncio.create_task(under_test.committer.run())
         await asyncio.wait([running], timeout=0.05)
         assert not running.done()
