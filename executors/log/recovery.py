@@ -106,6 +106,9 @@ class LogRecovery:
             if order.torn_from is not None:
                 self._cut(order.torn_from)
                 break
+        # An earlier start may have cut the log here, and ended before that was durable.
+        self._half.flush(segments[-1].log_path)
+        self._half.flush_folder(self._partition_dir)
 
     def follows(self, before: Segment, segment: Segment) -> bool:
         """Whether no record is lost between two segments that were flushed.

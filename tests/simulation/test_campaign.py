@@ -30,6 +30,7 @@ PINNED = {
     100285: "a log was looked at while it was being cut, file by file",
     2080: "the same prefetch, found by the check of equal records",
     5083: "a reassignment removed the last copy while the replicas that stayed were lost",
+    1208: "a torn tail that was cut off without a flush came back below flushed records",
     1054: "brokers followed a replaced control plane that had nothing to commit for a minute",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
 }
