@@ -137,6 +137,15 @@ def test_a_decision_may_be_lost_with_all_disks_that_had_it() -> None:
     assert len(atomicity.check(later, holding((b"x",)))) == 1
 
 
+def test_instances_that_did_not_fence_each_other_may_end_each_others_transactions() -> None:
+    """The coordinator's log was lost between them."""
+    both = [initialized("i", 0), *lost(), initialized("j", 4)]
+    told = history(*both, *BOTH, asked_to_end(), answered())
+    assert atomicity.check(told, holding((b"x",))) == []
+    fenced = history(initialized("i", 0), initialized("j", 2), *BOTH, asked_to_end(), answered())
+    assert len(atomicity.check(fenced, holding((b"x",)))) == 1
+
+
 # reads
 
 

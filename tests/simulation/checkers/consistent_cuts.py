@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from sparklog.metadata.topic_names import TRANSACTION_STATE
 from tests.simulation.checkers.promises import promises_of
 from tests.simulation.checkers.told_transactions import (
     ToldTransaction,
@@ -19,6 +20,10 @@ _Spans = Mapping[int, Mapping[LogId, tuple[int, int]]]
 
 def check(history: History, final: FinalState) -> list[str]:
     told, promises = told_transactions_of(history), promises_of(history)
+    if any(
+        promises.may_be_lost(log, 0) for log in promises.copies if log.topic == TRANSACTION_STATE
+    ):
+        return []  # a decision that is gone leaves a transaction open that no cut can know
     spans = _spans(told, final)
     found: list[str] = []
     for _, cut in history.each(CutTaken):

@@ -54,6 +54,10 @@ class Promises:
         copies = self.copies.get(log)
         return copies is not None and copies.lost(start, end)
 
+    def anything_may_be_lost(self, topic: str) -> bool:
+        """The same for anything of a topic, ever."""
+        return any(self.may_be_lost(log, 0) for log in self.copies if log.topic == topic)
+
     def write_may_be_lost(self, write: Write, end: int = NEVER) -> bool:
         """The same for an acknowledged batch."""
         if self.was_committed(write):

@@ -14,9 +14,7 @@ from tests.simulation.transaction_events import TransactionsSettled
 
 def check(history: History, final: FinalState) -> list[str]:
     promises = promises_of(history)
-    decisions_lost = any(
-        promises.may_be_lost(log, 0) for log in promises.copies if log.topic == TRANSACTION_STATE
-    )
+    decisions_lost = promises.anything_may_be_lost(TRANSACTION_STATE)
 
     def is_excused(log: LogId) -> bool:
         return decisions_lost or promises.may_be_lost(log, 0)

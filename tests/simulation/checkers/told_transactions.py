@@ -15,6 +15,7 @@ from tests.simulation.history import NEVER, History
 from tests.simulation.transaction_events import (
     EndTxnAnswered,
     EndTxnInvoked,
+    ProducerInitialized,
     TransactionalRecordSent,
     TransactionBegun,
 )
@@ -61,6 +62,11 @@ class ToldTransaction:
         return any(each.committed and each.is_taken for each in self.attempts)
 
     @property
+    def last_step(self) -> int:
+        """The position of the last attempt to end it."""
+        return max((each.start for each in self.attempts), default=self.start)
+
+    @property
     def logs(self) -> set[LogId]:
         return set(self.records.values())
 
@@ -88,16 +94,39 @@ class ToldTransactions:
         self.by_value: Mapping[bytes, ToldTransaction] = {
             value: each for each in self.by_number.values() for value in each.records
         }
+        self._unfenced = _unfenced(history, self._coordinators)
 
     def __iter__(self) -> Iterator[ToldTransaction]:
         return iter(self.by_number.values())
 
     def may_be_lost(self, transaction: ToldTransaction, end: int = NEVER) -> bool:
-        """Whether the decision, or anything of the transaction, may legally be gone at ``end``."""
+        """Whether the decision, or anything of the transaction, may legally be gone at ``end``.
+
+        With two instances that did not fence each other, either may end what the other wrote.
+        """
         start, key = transaction.start, transaction.transactional_id
+        if self._unfenced.get(transaction.instance, NEVER) <= transaction.last_step:
+            return True
         return self._coordinators.may_be_lost(key, start, end) or any(
             self._promises.may_be_lost(log, start, end) for log in transaction.logs
         )
+
+
+def _unfenced(history: History, coordinators: Coordinators) -> dict[str, int]:
+    """Instances beside which another one of the same epoch may live, and since when.
+
+    The coordinator may have lost the epoch of the earlier one before it answered the later one.
+    """
+    starts = list(history.each(ProducerInitialized))
+    found: dict[str, int] = {}
+    for answered, former in starts:
+        for _, later in starts:
+            if later.transactional_id != former.transactional_id or later.asked < answered:
+                continue
+            if coordinators.may_be_lost(former.transactional_id, answered, later.asked):
+                for instance in (former.instance, later.instance):
+                    found[instance] = min(found.get(instance, NEVER), later.asked)
+    return found
 
 
 def _told(history: History) -> dict[int, ToldTransaction]:

@@ -72,10 +72,11 @@ def _candidates(scene: Scene) -> list[tuple[Copies, int]]:
     """In-sync replicas beside which another one has everything, and its broker runs."""
     found: list[tuple[Copies, int]] = []
     for copies in follow(scene.history).values():
-        if copies.deleted_at != NEVER:
+        if copies.deleted_at != NEVER or copies.log in scene.moving:
             continue
         # A broker that is no replica any more may still hold a copy, which cannot lead.
-        sound = (copies.holders - copies.damaged) & set(copies.state.replicas)
+        replicas = set(copies.state.replicas) - set(copies.state.removing)
+        sound = (copies.holders - copies.damaged) & replicas
         # A drain takes away the replica of its broker before the leader knows that its log is gone.
         staying = sound - scene.draining
         up = {broker_id for broker_id in staying if scene.world.is_up(broker_id)}

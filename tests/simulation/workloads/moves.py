@@ -10,6 +10,7 @@ from sparklog.errors import SparklogError
 from sparklog.types import ElectionType
 from tests.simulation.events import LogId
 from tests.simulation.workloads.consume import tp_of
+from tests.simulation.workloads.losing import is_loss_open
 from tests.simulation.workloads.scene import Scene
 
 CALM_MS = 3000
@@ -42,6 +43,11 @@ async def _do(scene: Scene, admin: Admin, log: LogId, chance: random.Random) -> 
         brokers = list(scene.world.brokers)
         topics = scene.topics + scene.compacted
         (topic,) = [topic for topic in topics if topic.topic_id == log.topic_id]
+        if is_loss_open(scene):
+            return
         count = topic.replication_factor if chance.random() < 0.8 else chance.choice((1, 2, 3))
-        await admin.replicas.reassign({tp: tuple(chance.sample(brokers, min(count, len(brokers))))})
+        targets = tuple(chance.sample(brokers, min(count, len(brokers))))
+        scene.moving.add(log)  # perhaps for long, when the answer is lost
+        await admin.replicas.reassign({tp: targets})
+        scene.moving.discard(log)
     scene.count("moves_asked")

@@ -62,6 +62,8 @@ class Scene:
     stopping: set[int] = field(default_factory=set)
     #: Brokers that are being drained, or perhaps are.
     draining: set[int] = field(default_factory=set)
+    #: Partitions whose replicas an operator moves, or perhaps does.
+    moving: set[LogId] = field(default_factory=set)
     #: Every process that was ever started.
     control_planes: list[ControlPlane] = field(default_factory=list)
     brokers: list[Broker] = field(default_factory=list)
