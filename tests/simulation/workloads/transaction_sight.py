@@ -24,6 +24,7 @@ from sparklog.errors import KafkaError
 from sparklog.executors.partition import Effect
 from sparklog.executors.partition.partition import Partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from sparklog.wire.records.batch import BatchHeader
 from sparklog.wire.records.builder import iter_records
 from sparklog.wire.records.control import ControlType, read_marker
 from tests.simulation.events import LogId
@@ -79,12 +80,26 @@ def committed(scene: Scene) -> Iterator[None]:
         yield
 
 
+def _replicated(
+    scene: Scene, partition: Partition, begin: int, end: int
+) -> list[tuple[bytes, BatchHeader]]:
+    """The batches with offsets from ``begin`` to ``end``.
+
+    The leader's files may have vanished behind its back; then those of another member have them.
+    """
+    assert partition.state is not None
+    found: list[tuple[bytes, BatchHeader]] = []
+    for node_id in (partition.node_id, *partition.state.isr):
+        disk = scene.world.brokers[node_id].disk.backend.disk
+        batches = platter.whole_batches(disk, node_id, partition.topic_partition, begin)
+        found = [each for each in batches if each[1].base_offset < end]
+        if found and found[-1][1].next_offset >= end:
+            break
+    return found
+
+
 def _note_states(scene: Scene, partition: Partition, log: LogId, begin: int, end: int) -> None:
-    disk = scene.world.brokers[partition.node_id].disk.backend.disk
-    batches = platter.whole_batches(disk, partition.node_id, partition.topic_partition, begin)
-    for data, header in batches:
-        if header.base_offset >= end:
-            return
+    for data, header in _replicated(scene, partition, begin, end):
         for record in iter_records(data, 0, header):
             if not begin <= record.offset < end or record.key is None:
                 continue
@@ -111,11 +126,7 @@ def _state_of(
 
 
 def _note_markers(scene: Scene, partition: Partition, log: LogId, begin: int, end: int) -> None:
-    disk = scene.world.brokers[partition.node_id].disk.backend.disk
-    batches = platter.whole_batches(disk, partition.node_id, partition.topic_partition, begin)
-    for data, header in batches:
-        if header.base_offset >= end:
-            return
+    for data, header in _replicated(scene, partition, begin, end):
         if header.is_control and begin <= header.base_offset:
             marker = read_marker(data, 0, header)
             if marker is not None:
