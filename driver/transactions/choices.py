@@ -165,16 +165,22 @@ def _is_retry(transaction: Transaction, producer: ProducerIdentity) -> bool:
     """Whether an EndTxn with version 2 has the identity from before the last bump.
 
     The end of a client before version 2 bumps no epoch, so the epoch before belongs to a producer
-    that the client has fenced.
+    that the client has fenced.  A timeout at the last epoch leaves an epoch that no client may
+    have, and no next producer id: its producer is fenced, and InitProducerId gives it another id.
     """
     if producer == (transaction.producer_id, transaction.producer_epoch - 1):
         is_ended = transaction.state not in (TransactionState.ONGOING, TransactionState.EMPTY)
-        return is_ended and transaction.bumps_epochs
+        return is_ended and transaction.bumps_epochs and _has_identity(transaction)
     return (
         producer == (transaction.previous_producer_id, EPOCH_MAX)
         and transaction.producer_epoch == 0
         and transaction.state in AT_REST
     )
+
+
+def _has_identity(transaction: Transaction) -> bool:
+    """Whether there is an identity that the producer may use after this transition."""
+    return transaction.producer_epoch <= EPOCH_MAX or transaction.next_producer_id != NO_PRODUCER_ID
 
 
 def _may_go_on(transaction: Transaction, expected: ProducerIdentity) -> bool:
@@ -207,10 +213,11 @@ def _transaction_of(
         raise concurrent(transaction.transactional_id)  # the producer has its next id already
     if transaction is None or request.producer.producer_id != transaction.producer_id:
         raise _unknown(request.transactional_id, request.producer)
-    if request.producer.epoch != transaction.producer_epoch:
+    epoch = request.producer.epoch
+    if epoch != transaction.producer_epoch or epoch > EPOCH_MAX:  # that of abort markers
         raise KafkaError(
             ErrorCode.PRODUCER_FENCED,
-            f"epoch {request.producer.epoch} of {request.transactional_id!r} is fenced: the "
+            f"epoch {epoch} of {request.transactional_id!r} is fenced: the "
             f"producer's epoch is {transaction.producer_epoch}",
         )
     return transaction

@@ -17,15 +17,33 @@ from sparklog.driver.transactions import (
     TransactionRecord,
     TransactionRequest,
     TransactionShard,
+    TransactionState,
     VerifyPartitions,
     WriteMarkers,
+    transaction_record,
 )
+from sparklog.driver.transactions.transaction import EPOCH_MAX
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 TIMEOUT_MS = 60_000
 V1, V2 = 1, 2
+
+
+def last_epoch_record(epochs_left: int = 0) -> TransactionRecord:
+    """The record of producer 7 of ``x``, which can be bumped ``epochs_left`` times."""
+    return transaction_record(
+        Transaction(
+            transactional_id="x",
+            producer_id=7,
+            producer_epoch=EPOCH_MAX - epochs_left,
+            timeout_ms=TIMEOUT_MS,
+            state=TransactionState.EMPTY,
+            update_ms=0,
+            client_version=V2,
+        )
+    )
 
 
 @dataclass

@@ -3,9 +3,18 @@
 import pytest
 
 from sparklog.driver.transactions import ProducerIdentity, TransactionState
+from sparklog.driver.transactions.transaction import EPOCH_MAX
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import MAX_INT16
-from tests.unit.driver.transactions.shard_rig import T0, T1, V1, V2, ShardRig
+from tests.unit.driver.transactions.shard_rig import (
+    T0,
+    T1,
+    TIMEOUT_MS,
+    V1,
+    V2,
+    ShardRig,
+    last_epoch_record,
+)
 
 COMMIT, ABORT = True, False
 
@@ -151,6 +160,42 @@ def test_epochs_that_run_out_lead_to_the_next_producer_id() -> None:
     rig.settle()
     assert rig.result(adding) is None
     assert rig.transaction().producer_id == rotated.producer_id
+
+
+@pytest.mark.parametrize("committed", [COMMIT, ABORT])
+@pytest.mark.parametrize("are_markers_written", [False, True])
+def test_a_producer_that_timed_out_at_the_last_epoch_has_to_be_started_again(
+    committed: bool, are_markers_written: bool
+) -> None:
+    rig = ShardRig(log=[last_epoch_record()])
+    producer = ProducerIdentity(7, EPOCH_MAX)
+    rig.add(producer, T0, version=V2)
+    rig.settle()
+    rig.pass_time(TIMEOUT_MS * 2)
+    rig.append_all()
+    assert rig.transaction().producer_epoch == MAX_INT16
+    if are_markers_written:
+        rig.settle()
+    ending = rig.end(producer, committed=committed, version=V2)
+    assert rig.refusal(ending) is ErrorCode.PRODUCER_FENCED
+    rig.settle()
+    starting = rig.init(expected=producer)
+    rig.settle()
+    assert rig.result(starting) == (100, 0)
+
+
+@pytest.mark.parametrize("version", [V1, V2])
+def test_no_client_works_with_the_epoch_of_abort_markers(version: int) -> None:
+    rig = ShardRig(log=[last_epoch_record()])
+    rig.add(ProducerIdentity(7, EPOCH_MAX), T0, version=version)
+    rig.settle()
+    rig.pass_time(TIMEOUT_MS * 2)
+    rig.settle()
+    forged = ProducerIdentity(7, MAX_INT16)
+    assert rig.refusal(rig.add(forged, T0, version=version)) is ErrorCode.PRODUCER_FENCED
+    aborting = rig.end(forged, committed=ABORT, version=version)
+    assert rig.refusal(aborting) is ErrorCode.PRODUCER_FENCED
+    assert rig.refusal(rig.verify(forged, T0)) is ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize("committed", [COMMIT, ABORT])

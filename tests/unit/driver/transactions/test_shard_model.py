@@ -6,14 +6,25 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from sparklog.driver.transactions import (
     ProducerIdentity,
+    TransactionRecord,
     TransactionState,
     WriteMarkers,
     read_transaction_record,
 )
+from sparklog.driver.transactions.transaction import EPOCH_MAX
 from sparklog.driver.transactions.transaction_state import TRANSITIONS
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
-from tests.unit.driver.transactions.shard_rig import T0, T1, TIMEOUT_MS, U0, V1, V2, ShardRig
+from tests.unit.driver.transactions.shard_rig import (
+    T0,
+    T1,
+    TIMEOUT_MS,
+    U0,
+    V1,
+    V2,
+    ShardRig,
+    last_epoch_record,
+)
 
 PARTITIONS = (T0, T1, U0)
 #: Refusals that a client of this machine may get.
@@ -30,10 +41,15 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = ShardRig()
+        self.rig = ShardRig(log=self.log())
         self.known: list[ProducerIdentity] = []
         self.asked: set[int] = set()
         self.seen = 0
+
+    @staticmethod
+    def log() -> list[TransactionRecord]:
+        """The log that the coordinator begins with."""
+        return []
 
     # -- clients
 
@@ -143,6 +159,7 @@ class Lives(RuleBasedStateMachine):
             elif isinstance(completion.result, ProducerIdentity) and (
                 completion.result not in self.known
             ):
+                assert completion.result.epoch <= EPOCH_MAX, "its producer cannot be fenced"
                 self.known.append(completion.result)
 
     def teardown(self) -> None:
@@ -161,5 +178,20 @@ class Lives(RuleBasedStateMachine):
         assert self.rig.result(ending) == producer
 
 
+class LastEpochs(Lives):
+    """The same, with the last epochs of a producer id, one of which a client has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known.append(ProducerIdentity(7, EPOCH_MAX - 1))
+
+    @staticmethod
+    def log() -> list[TransactionRecord]:
+        return [last_epoch_record(epochs_left=1)]
+
+
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLastEpochs = LastEpochs.TestCase
+TestLives.settings = TestLastEpochs.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
