@@ -9,7 +9,8 @@ All transitions that are decided while an append is under way share the next bat
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -72,6 +73,8 @@ class PartitionCoordinator:
         self._requests: dict[int, ResultFuture] = {}
         self._unwritten: deque[Append] = deque()
         self._has_unwritten = asyncio.Event()
+        #: Why the state machine has to be loaded again.
+        self._error: Exception | None = None
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -97,25 +100,28 @@ class PartitionCoordinator:
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
         """
-        shard = self.require_shard()
+        decision = self.require_shard().handle(request, self._tools.now())
         future: ResultFuture = asyncio.get_running_loop().create_future()
         self._requests[request.request_id] = future
         future.add_done_callback(lambda _: self._answered(request))
-        self._carry_out(shard.handle(request, self._tools.now()))
+        self._carry_out(decision)
         return future
 
     def pass_time(self) -> None:
-        """Let the state machine do what is due."""
-        shard, now = self._shard, self._tools.now()
+        """Let the state machine do what is due.  Raises nothing."""
+        shard = self._shard
         if shard is None:
             return
-        deadline_ms = shard.next_deadline_ms()
-        if deadline_ms is not None and now.monotonic_ms >= deadline_ms:
-            self._carry_out(shard.pass_time(now))
+        with self._load_after_error():
+            now, deadline_ms = self._tools.now(), shard.next_deadline_ms()
+            if deadline_ms is not None and now.monotonic_ms >= deadline_ms:
+                self._carry_out(shard.pass_time(now))
 
     def release_held(self) -> None:
-        """Decide on the requests that a consistent cut has held back."""
-        if self._shard is not None:
+        """Decide on the requests that a consistent cut has held back.  Raises nothing."""
+        if self._shard is None:
+            return
+        with self._load_after_error():
             self._carry_out(self._shard.release_held(self._tools.now()))
 
     async def run(self) -> None:
@@ -150,6 +156,8 @@ class PartitionCoordinator:
         while True:
             await self._has_unwritten.wait()
             self._has_unwritten.clear()
+            if self._error is not None:
+                raise self._error
             while self._unwritten:
                 await self._append(self._next_batch())
 
@@ -181,6 +189,19 @@ class PartitionCoordinator:
                 else shard.append_refused(transactional_id, refusal, now)
             )
 
+    @contextmanager
+    def _load_after_error(self) -> Iterator[None]:
+        """Load again when an event was not decided: the state machine may be ahead of the log.
+
+        The error ends nothing else, because other partitions share the caller.
+        """
+        try:
+            yield
+        except Exception as error:
+            logger.exception("%s: an event was not decided", self.topic_partition)
+            self._error = error
+            self._has_unwritten.set()
+
     def _carry_out(self, decision: Decision) -> None:
         if decision.appends:
             self._unwritten += decision.appends
@@ -198,7 +219,9 @@ class PartitionCoordinator:
         partitions: frozenset[TopicPartition],
     ) -> None:
         shard = self._shard
-        if shard is not None:
+        if shard is None:
+            return
+        with self._load_after_error():
             now = self._tools.now()
             self._carry_out(shard.markers_written(transactional_id, producer, partitions, now))
 
@@ -219,6 +242,7 @@ class PartitionCoordinator:
 
     def _unload(self, error: KafkaError) -> None:
         shard, self._shard = self._shard, None
+        self._error = None
         self._unwritten.clear()
         self._has_unwritten.clear()
         self._tools.markers.forget(self._markers_written)

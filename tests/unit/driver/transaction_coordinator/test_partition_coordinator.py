@@ -242,3 +242,58 @@ def test_a_request_whose_client_has_gone_is_withdrawn() -> None:
         await rig.close()
 
     run(story)
+
+
+def test_an_event_that_is_not_decided_loads_the_partition_again() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        producer = await rig.init("x")
+        await rig.add("x", producer)
+        broken = rig.partition.require_shard()
+        rig.ms = 70_000  # the transaction has timed out
+        with patch.object(TransactionShard, "pass_time", side_effect=ValueError("a bug")):
+            rig.partition.pass_time()
+        await until(lambda: rig.partition.shard not in (None, broken))
+        rig.ms += 70_000
+        rig.partition.pass_time()
+        await until(lambda: rig.markers.writes)
+        await rig.close()
+
+    run(story)
+
+
+def test_a_report_of_markers_that_is_not_taken_is_given_again_after_a_load() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        producer = await rig.init("x")
+        await rig.add("x", producer)
+        await rig.end("x", producer)
+        ((_, on_written),) = rig.markers.writes
+        broken = rig.partition.require_shard()
+        with patch.object(TransactionShard, "markers_written", side_effect=ValueError("a bug")):
+            on_written("x", producer, PARTITION)
+        await until(lambda: rig.partition.shard not in (None, broken))
+        ((_, on_written),) = rig.markers.writes
+        on_written("x", producer, PARTITION)
+        await until(lambda: rig.state("x") == TransactionState.COMPLETE_COMMIT)
+        await rig.close()
+
+    run(story)
+
+
+def test_a_request_that_is_not_decided_is_not_kept() -> None:
+    async def story(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        with (
+            patch.object(TransactionShard, "handle", side_effect=ValueError("a bug")),
+            pytest.raises(ValueError, match="a bug"),
+        ):
+            rig.init("x")
+        assert rig.partition._requests == {}
+        assert await rig.init("x") == ProducerIdentity(100, 0)
+        await rig.close()
+
+    run(story)
