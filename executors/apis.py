@@ -41,6 +41,7 @@ from sparklog.service import (
 )
 from sparklog.service import status as node_status
 from sparklog.service.handler import ApiHandler
+from sparklog.service.internal_topic_creation import CreateInternalTopic
 from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.codec import decode_response, encode_request
@@ -67,7 +68,7 @@ def broker_handlers(
     ask_to_stop: Callable[[str], None],
     status: Callable[[], Mapping[str, Any]],
     group_runtime: CoordinatorRuntime,
-    create_internal_topic: find_coordinator.CreateInternalTopic,
+    create_internal_topic: CreateInternalTopic,
     verify_transaction: VerifyTransaction,
 ) -> list[ApiHandler]:
     """All handlers of a broker.

@@ -2,7 +2,7 @@
 
 Every node answers from its image.  The coordinator of a group is the leader of the group's
 partition of ``__consumer_offsets``; node 0 coordinates all transactional ids.  While the internal
-topic is missing, the first request has it created and waits for it, ``CREATION_WAIT_S`` at most.  A
+topic is missing, the first request has it created and waits for it, a second at most.  A
 group without a live leader is answered with COORDINATOR_NOT_AVAILABLE, which clients retry.  An
 empty group id is a key like any other, as in Kafka; an empty transactional id is not.
 
@@ -10,9 +10,7 @@ There is no share coordinator (INVALID_REQUEST, as in Kafka without one).  A key
 several times is answered once.
 """
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,6 +19,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.metadata.coordinators import find_coordinator
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
+from sparklog.service.internal_topic_creation import CreateInternalTopic, InternalTopicCreation
 from sparklog.slices import Slices, in_slices
 from sparklog.types import CONTROLLER_NODE_ID, NO_NODE
 from sparklog.wire.protocol.messages.find_coordinator import (
@@ -29,13 +28,6 @@ from sparklog.wire.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 
-#: Creates an internal topic, or raises KafkaError or ConnectError.
-CreateInternalTopic: TypeAlias = Callable[[str], Awaitable[None]]
-
-#: How long a request waits for the topic that it had created.
-CREATION_WAIT_S: Final = 1.0
-#: The pause between two looks at the image.
-_LOOK_S: Final = 0.01
 _KEY_TYPE_GROUP: Final = 0
 _KEY_TYPE_TRANSACTION: Final = 1
 _KEYS_FROM: Final = 4
@@ -44,8 +36,6 @@ _NO_PORT: Final = -1
 _NO_MESSAGE: Final = "NONE"
 #: Units of work for answering one key.
 _KEY_UNITS: Final = 5
-
-logger = logging.getLogger(__name__)
 
 
 def handler(
@@ -59,7 +49,7 @@ def handler(
     def handle(context: RequestContext, request: FindCoordinatorRequest) -> Any:
         answer = partial(_answer, finders, context.version, request)
         finder = finders.get(request.key_type)
-        if finder is not None and finder.topic_is_missing:
+        if finder is not None and finder.creation.topic_is_missing:
             return _create_and_answer(finder, answer)
         return answer()
 
@@ -85,42 +75,15 @@ class _Finder:
 
     def __init__(self, image: Callable[[], ClusterImage], create: CreateInternalTopic) -> None:
         self._image = image
-        self._create = create
-        self._creation: asyncio.Task[None] | None = None
-        #: Why the last creation has failed.
-        self._reason = "it is being created"
+        self.creation = InternalTopicCreation(self.topic, image, create)
 
     def find(self, key: str) -> _Node:
         """The coordinator of a key.  Raises KafkaError."""
         raise NotImplementedError
 
-    @property
-    def topic_is_missing(self) -> bool:
-        return self._image().topic(self.topic) is None
-
-    async def create_topic(self) -> None:
-        """Have the topic created and wait until the image has it, but not for long.
-
-        All requests of a node share one creation.
-        """
-        if self._creation is None or self._creation.done():
-            self._creation = asyncio.get_running_loop().create_task(self._create_topic())
-        await asyncio.wait([self._creation], timeout=CREATION_WAIT_S)
-
-    async def _create_topic(self) -> None:
-        try:
-            await self._create(self.topic)
-        except Exception as error:  # a request that is repeated asks for the topic again
-            if not isinstance(error, KafkaError) or error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                logger.warning("%s was not created: %s", self.topic, error)
-                self._reason = str(error)
-                return
-        deadline_s = asyncio.get_running_loop().time() + CREATION_WAIT_S
-        while self.topic_is_missing and asyncio.get_running_loop().time() < deadline_s:
-            await asyncio.sleep(_LOOK_S)
-
     def _unavailable(self, key: str) -> KafkaError:
-        why = f"is missing: {self._reason}" if self.topic_is_missing else "has no leader now"
+        creation = self.creation
+        why = f"is missing: {creation.reason}" if creation.topic_is_missing else "has no leader now"
         return KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {self.topic} for {key!r} {why}"
         )
@@ -142,7 +105,7 @@ class _Transactions(_Finder):
     def find(self, key: str) -> _Node:
         if not key:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-        if self.topic_is_missing:
+        if self.creation.topic_is_missing:
             raise self._unavailable(key)
         node = self._image().controller
         return _Node(CONTROLLER_NODE_ID, node.host, node.port)
@@ -154,7 +117,7 @@ _Finders: TypeAlias = dict[int, _Finder]
 async def _create_and_answer(
     finder: _Finder, answer: Callable[[], Slices[FindCoordinatorResponse]]
 ) -> Slices[FindCoordinatorResponse]:
-    await finder.create_topic()
+    await finder.creation.create_topic()
     return answer()
 
 

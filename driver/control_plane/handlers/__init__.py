@@ -59,6 +59,7 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
     """The handlers of all APIs that node 0 serves, except ApiVersions."""
     transactions = TransactionalRequests(node.transaction_coordinator)
     create = topic_creator(node.decide) if node.config.auto_create_topics_enable else None
+    create_internal = internal_topic_creator(node.decide)
 
     decided = (
         create_topics,
@@ -90,13 +91,13 @@ def handlers(node: Node) -> tuple[ApiHandler, ...]:
             lambda: node.image, node_id=CONTROLLER_NODE_ID, settings=node.settings
         ),
         list_partition_reassignments.handler(lambda: node.image),
-        find_coordinator.handler(lambda: node.image, internal_topic_creator(node.decide)),
+        find_coordinator.handler(lambda: node.image, create_internal),
         *not_leader.handlers(),
         *not_coordinator.handlers(),
         *(module.handler(node.decide) for module in decided),
         init_producer_id.handler(node.decide, transactions),
         add_partitions_to_txn.handler(transactions, lambda: node.image),
-        add_offsets_to_txn.handler(transactions, lambda: node.image),
+        add_offsets_to_txn.handler(transactions, lambda: node.image, create_internal),
         end_txn.handler(transactions),
         describe_transactions.handler(transactions),
         list_transactions.handler(transactions, node.runtime.wall_ms),

@@ -1,6 +1,8 @@
 """AddOffsetsToTxn (key 25) v0-4: a transaction will commit offsets of a group.
 
-The transaction gets the partition of ``__consumer_offsets`` that the group belongs to.
+The transaction gets the partition of ``__consumer_offsets`` that the group belongs to.  The first
+request has a missing topic created, as FindCoordinator does, because a producer before version 2
+may send offsets of a group before anybody looks for its coordinator.
 """
 
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from sparklog.metadata import ClusterImage
 from sparklog.metadata.coordinators import coordinator_partition
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.service.handler import ApiHandler, RequestContext
+from sparklog.service.internal_topic_creation import CreateInternalTopic, InternalTopicCreation
 from sparklog.service.transaction_error_responses import refuse_add_offsets_to_txn
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.add_offsets_to_txn import (
@@ -25,14 +28,23 @@ from sparklog.wire.protocol.messages.add_offsets_to_txn import (
 _FENCED_FROM = 2
 
 
-def handler(transactions: TransactionalRequests, image: Callable[[], ClusterImage]) -> ApiHandler:
+def handler(
+    transactions: TransactionalRequests,
+    image: Callable[[], ClusterImage],
+    create_internal_topic: CreateInternalTopic,
+) -> ApiHandler:
+    creation = InternalTopicCreation(CONSUMER_OFFSETS, image, create_internal_topic)
+
     async def handle(
         context: RequestContext, request: AddOffsetsToTxnRequest
     ) -> AddOffsetsToTxnResponse:
+        if creation.topic_is_missing:
+            await creation.create_topic()
         number = coordinator_partition(image(), CONSUMER_OFFSETS, request.group_id)
         if number is None:
             raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{CONSUMER_OFFSETS} does not exist yet"
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{CONSUMER_OFFSETS} is missing: {creation.reason}",
             )
         await transactions.submit(
             context,

@@ -9,7 +9,7 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, PartitionImage, TopicCreated
 from sparklog.metadata.coordinators import partition_for
-from sparklog.service import find_coordinator
+from sparklog.service import find_coordinator, internal_topic_creation
 from sparklog.transport import Server
 from sparklog.wire.protocol.messages.find_coordinator import (
     Coordinator,
@@ -181,7 +181,7 @@ def test_a_topic_that_exists_already_is_waited_for() -> None:
 
 def test_the_wait_for_the_topic_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def test(server: Server, creation: Creation) -> None:
-        monkeypatch.setattr(find_coordinator, "CREATION_WAIT_S", 0.05)
+        monkeypatch.setattr(internal_topic_creation, "CREATION_WAIT_S", 0.05)
         creation.go_on.clear()
         for _ in range(2):
             response = await ask(server, old("g"), 3)
