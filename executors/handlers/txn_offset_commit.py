@@ -8,7 +8,9 @@ Before the first offsets of a transaction are written to a partition of ``__cons
 transaction coordinator confirms that the partition belongs to the transaction.  From v5 on it adds
 the partition itself (KIP-890).  If a transaction of the producer ends in the partition meanwhile,
 the answer is COORDINATOR_LOAD_IN_PROGRESS, upon which clients repeat the commit, and it is
-confirmed anew; Kafka answers INVALID_TXN_STATE, which ends the client.
+confirmed anew; Kafka answers INVALID_TXN_STATE, which ends the client.  A commit before v5 is also
+repeated if another commit of the producer is written meanwhile, which may be one of the next
+transaction.
 
 The same answer gets a commit before v5 that comes on a connection that the producer has given up
 (``latest_connections``).  A commit whose client goes while it is confirmed is not written.
@@ -19,6 +21,7 @@ that time do not know it.  A commit of many partitions is decided in parts, as i
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -149,17 +152,30 @@ class _Transaction:
 
     def submit(self, commit: OffsetCommitRequest) -> ResponseFuture:
         """Decide on a part of the commit, and write it at once."""
-        groups, known, producer_id = self._groups, self._known, self._producer.producer_id
+        groups, number = self._groups, self._partition
         try:
-            entry = groups.producer_entry(self._partition, producer_id)
-            if entry is not known and not self._is_open():
-                raise _repeat(
-                    f"a transaction of producer {producer_id} has ended since this one was "
-                    "confirmed"
-                )
+            self._require_same()
         except KafkaError as error:
             return failed(error)
-        return groups.try_submit(self._context, self._partition, commit, self._producer)
+        future = groups.try_submit(self._context, number, commit, self._producer)
+        with suppress(KafkaError):  # the coordinator loads again, and refuses the next part
+            self._known = groups.producer_entry(number, self._producer.producer_id)
+        return future
+
+    def _require_same(self) -> None:
+        """Raises KafkaError: the confirmed transaction may have ended.
+
+        The next transaction of an old client has the same epoch, so an open transaction is the
+        confirmed one only if nothing but this commit was written since.
+        """
+        producer_id = self._producer.producer_id
+        if self._groups.producer_entry(self._partition, producer_id) is self._known:
+            return
+        if not self._adds or not self._is_open():
+            raise _repeat(
+                f"producer {producer_id} has written something else, or its transaction has "
+                "ended, since the transaction was confirmed"
+            )
 
     def topic_exists(self, topic: OffsetCommitRequestTopic) -> bool:
         """Whether a topic that existed is still there."""

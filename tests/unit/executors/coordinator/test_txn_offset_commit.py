@@ -175,10 +175,52 @@ def test_a_transaction_that_ends_while_it_is_confirmed_is_confirmed_anew() -> No
     run(test)
 
 
+@pytest.mark.parametrize(("version", "expected"), [(4, LOADING), (5, 0)])
+def test_a_commit_that_is_confirmed_late_joins_no_later_transaction_of_an_old_client(
+    version: int, expected: int
+) -> None:
+    """The client sends the commit again on its connection, and goes on with the next transaction.
+
+    A new client has another epoch then; with the same epoch the transaction is the same.
+    """
+
+    async def test(rig: TransactionRig) -> None:
+        answered = asyncio.Event()
+
+        async def slow() -> None:
+            rig.verdict = confirm
+            await answered.wait()
+
+        rig.verdict = slow
+        client = await rig.connect()
+        late = asyncio.create_task(rig.ask(commit_of((0, 1)), version, client))
+        await until(lambda: rig.verified)
+        await end(rig, commit=False)
+        later = asyncio.create_task(rig.ask(commit_of((0, 20)), version, client))
+        await until(lambda: [each.is_control for each in written(rig)] == [True, False])
+        answered.set()
+        assert commit_codes(await later) == [0]
+        assert commit_codes(await late) == [expected]
+
+    run(test)
+
+
 def test_commits_that_are_confirmed_together_are_all_written() -> None:
     async def test(rig: TransactionRig) -> None:
         asking = [asyncio.create_task(rig.ask(commit_of((number, 5)))) for number in (0, 1)]
         assert [commit_codes(each) for each in await asyncio.gather(*asking)] == [[0], [0]]
+        await end(rig)
+        assert await rig.offsets(0, 1) == [(5, 0), (5, 0)]
+
+    run(test)
+
+
+def test_commits_of_an_old_client_that_are_confirmed_together_are_written_in_turn() -> None:
+    async def test(rig: TransactionRig) -> None:
+        client = await rig.connect()
+        asking = [rig.ask(commit_of((number, 5)), 4, client) for number in (0, 1)]
+        assert [commit_codes(each) for each in await asyncio.gather(*asking)] == [[0], [LOADING]]
+        assert commit_codes(await rig.ask(commit_of((1, 5)), 4, client)) == [0]
         await end(rig)
         assert await rig.offsets(0, 1) == [(5, 0), (5, 0)]
 
@@ -291,11 +333,13 @@ def test_a_loading_coordinator_is_named_as_the_client_knows_it() -> None:
     run(test)
 
 
-def test_a_commit_of_many_partitions_is_written_in_parts() -> None:
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_commit_of_many_partitions_is_written_in_parts(version: int) -> None:
     async def test(rig: TransactionRig) -> None:
         await rig.replicas.create("wide", *(led(leader=OTHER, isr=(OTHER,)) for _ in range(600)))
         offsets = tuple((number, number + 1) for number in range(600))
-        assert commit_codes(await rig.ask(commit_of(*offsets, topic="wide"))) == [0] * 600
+        answer = await rig.ask(commit_of(*offsets, topic="wide"), version)
+        assert commit_codes(answer) == [0] * 600
         assert [batch.record_count for batch in written(rig)] == [250, 250, 100]
         assert len(rig.verified) == 1
         await end(rig)
