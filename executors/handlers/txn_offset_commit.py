@@ -16,7 +16,8 @@ The same answer gets a commit before v5 that comes on a connection that the prod
 (``latest_connections``).  A commit whose client goes while it is confirmed is not written.
 
 COORDINATOR_LOAD_IN_PROGRESS is COORDINATOR_NOT_AVAILABLE before v2, as in Kafka, because clients of
-that time do not know it.  A commit of many partitions is decided in parts, as in OffsetCommit.
+that time do not know it.  PRODUCER_FENCED of the transaction coordinator is INVALID_PRODUCER_EPOCH,
+as in Kafka.  A commit of many partitions is decided in parts, as in OffsetCommit.
 """
 
 import asyncio
@@ -288,4 +289,6 @@ def _known_code(version: int, code: int) -> int:
         return int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if code == ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_FROM:
         return int(ErrorCode.INVALID_TXN_STATE)
+    if code == ErrorCode.PRODUCER_FENCED:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return int(code)

@@ -123,6 +123,7 @@ def test_a_transaction_is_confirmed_once_for_a_partition() -> None:
 VERDICTS = [
     (ErrorCode.INVALID_TXN_STATE, [ErrorCode.INVALID_TXN_STATE] * 3),
     (ErrorCode.INVALID_PRODUCER_EPOCH, [ErrorCode.INVALID_PRODUCER_EPOCH] * 3),
+    (ErrorCode.PRODUCER_FENCED, [ErrorCode.INVALID_PRODUCER_EPOCH] * 3),
     (ErrorCode.INVALID_PRODUCER_ID_MAPPING, [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 3),
     (
         ErrorCode.TRANSACTION_ABORTABLE,
