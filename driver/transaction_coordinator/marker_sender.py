@@ -52,8 +52,11 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
+    """``load`` is the number of ``forget`` calls with ``on_written`` before this marker."""
+
     write: WriteMarkers
     on_written: OnWritten
+    load: int
 
 
 class MarkerSender:
@@ -78,6 +81,7 @@ class MarkerSender:
         #: Markers by the broker that leads their partitions; under ``NO_NODE`` those without a
         #: leader and those that wait for another attempt.
         self._unsent: dict[int, dict[_Key, _Marker]] = defaultdict(dict)
+        self._loads: defaultdict[OnWritten, int] = defaultdict(int)
         self._senders: dict[int, asyncio.Task[None]] = {}
         self._retry: asyncio.TimerHandle | None = None
 
@@ -91,12 +95,17 @@ class MarkerSender:
 
         ``on_written`` is not called before this returns.
         """
-        marker = _Marker(write, on_written)
+        marker = _Marker(write, on_written, self._loads[on_written])
         for tp in sorted(write.partitions):
             self._route(_Key(write.producer.producer_id, tp), marker)
 
     def forget(self, on_written: OnWritten) -> None:
-        """Drop the markers with this callback: their transactions are loaded again."""
+        """Drop the markers with this callback: their transactions are loaded again.
+
+        The markers of a request that is under way are neither sent again nor reported.  The next
+        transaction of an old client has the same producer epoch, and would take them for its own.
+        """
+        self._loads[on_written] += 1
         for unsent in self._unsent.values():
             for key in [key for key, marker in unsent.items() if marker.on_written == on_written]:
                 del unsent[key]
@@ -149,21 +158,32 @@ class MarkerSender:
 
     async def _send_some(self, broker_id: int, markers: Mapping[_Key, _Marker]) -> None:
         deadline = Deadline(_RESPONSE_S)
-        request = _request(markers, self._controller_epoch)
         try:
             if self._cluster.view.nodes.get(broker_id) is None:
                 await self._cluster.refresh((), deadline)
             connection = await self._cluster.connect_node(broker_id, deadline, _LANE)
+            markers = self._remembered(markers)
+            if not markers:
+                return
+            request = _request(markers, self._controller_epoch)
             response: WriteTxnMarkersResponse = await connection.request(
                 request, timeout_s=max(deadline.left_s, 0.001)
             )
         except SparklogError as error:
             logger.info("markers for broker %d are sent again: %s", broker_id, error)
             await self._cluster.refresh((), deadline)  # the broker may have another address now
-            for key, marker in markers.items():
+            for key, marker in self._remembered(markers).items():
                 self._retry_later(key, marker)
             return
-        self._take(markers, _codes(response))
+        self._take(self._remembered(markers), _codes(response))
+
+    def _remembered(self, markers: Mapping[_Key, _Marker]) -> dict[_Key, _Marker]:
+        """The markers whose transactions were not loaded again since ``write``."""
+        return {
+            key: marker
+            for key, marker in markers.items()
+            if marker.load == self._loads[marker.on_written]
+        }
 
     def _take(self, markers: Mapping[_Key, _Marker], codes: Mapping[_Key, int]) -> None:
         written: list[tuple[_Key, _Marker]] = []

@@ -7,6 +7,8 @@ from typing import Any, cast
 from unittest.mock import patch
 from uuid import UUID
 
+import pytest
+
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.driver.transaction_coordinator import marker_sender
 from sparklog.driver.transaction_coordinator.marker_sender import MarkerSender
@@ -65,6 +67,11 @@ class Rig:
         self.fenced: list[SparklogError] = []
         self.go_on = asyncio.Event()
         self.go_on.set()
+        #: Brokers whose answers are late.
+        self.hold: set[int] = set()
+        self.connecting = 0
+        self.connected = asyncio.Event()
+        self.connected.set()
         self.view = self
         self.nodes = {1: "one", 2: "two"}
         self.sender = MarkerSender(
@@ -88,6 +95,8 @@ class Rig:
         """The view is always that of the image."""
 
     async def connect_node(self, node_id: int, *_: object) -> "Broker":
+        self.connecting += 1
+        await self.connected.wait()
         return Broker(self, node_id)
 
 
@@ -99,6 +108,8 @@ class Broker:
     async def request(self, request: WriteTxnMarkersRequest, **_: object) -> Any:
         self.rig.requests.append((self.node_id, request))
         await self.rig.go_on.wait()
+        while self.node_id in self.rig.hold:
+            await asyncio.sleep(0.001)
         answer = self.rig.answers.popleft() if self.rig.answers else {}
         if isinstance(answer, Exception):
             raise answer
@@ -260,9 +271,56 @@ def test_forgotten_markers_are_not_sent() -> None:
         await until(lambda: rig.requests)
         rig.write(write("y", 11, 0))
         rig.sender.forget(rig.on_written)
+        rig.write(write("z", 12, 0))
         rig.go_on.set()
         await until(lambda: rig.written)
-        assert [name for name, *_ in rig.written] == ["x"]
+        assert [asked(request) for _, request in rig.requests] == [{10: {0}}, {12: {0}}]
+        assert [name for name, *_ in rig.written] == ["z"]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{}, {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}, ConnectError("broken")],
+    ids=["written", "refused", "lost"],
+)
+def test_a_forgotten_marker_under_way_is_not_taken_for_one_of_the_next_transaction(
+    answer: dict[int, ErrorCode] | Exception,
+) -> None:
+    """The next transaction of an old client has the same epoch."""
+
+    async def story(rig: Rig) -> None:
+        rig.answers.append({})
+        rig.answers.append(answer)
+        rig.go_on.clear()
+        rig.write(write("x", 10, 0, version=0))
+        await until(lambda: rig.requests)
+        rig.sender.forget(rig.on_written)
+        rig.lead(0, 2)
+        rig.hold.add(1)
+        rig.go_on.set()
+        rig.write(write("x", 10, 0, version=0))
+        await until(lambda: rig.written)
+        rig.hold.clear()
+        await until(lambda: not rig.answers)
+        await asyncio.sleep(0.02)
+        assert [node for node, _ in rig.requests] == [1, 2]
+        assert len(rig.written) == 1
+
+    run(story)
+
+
+def test_markers_that_are_forgotten_while_the_broker_is_connected_are_not_sent() -> None:
+    async def story(rig: Rig) -> None:
+        rig.connected.clear()
+        rig.write(write("x", 10, 0))
+        await until(lambda: rig.connecting)
+        rig.sender.forget(rig.on_written)
+        rig.connected.set()
+        rig.write(write("y", 11, 0))
+        await until(lambda: rig.written)
+        assert [asked(request) for _, request in rig.requests] == [{11: {0}}]
 
     run(story)
 
