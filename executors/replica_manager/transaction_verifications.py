@@ -245,14 +245,23 @@ class TransactionVerifications:
             return [KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))] * len(batches)
 
 
+class _Refused(NamedTuple):
+    """The refused batches of a producer in a partition, and the epochs of their refusal."""
+
+    producer_epoch: int
+    leader_epoch: int
+    lowest_sequence: int
+
+
 class _RefusedBatches:
     """The lowest sequence that each producer of a partition is expected to send again.
 
-    Kafka: ``VerificationStateEntry.lowestSequence``.
+    A sequence is forgotten with the leader epoch: the producer may have sent the batch again to the
+    next leader.  Kafka: ``VerificationStateEntry.lowestSequence``.
     """
 
     def __init__(self) -> None:
-        self._lowest: dict[_Key, tuple[int, int]] = {}
+        self._lowest: dict[_Key, _Refused] = {}
 
     def add(self, key: _Key, batch: _FirstBatch, outcome: Outcome) -> None:
         """Take the outcome of a batch: its producer repeats it if the error is retriable."""
@@ -260,17 +269,19 @@ class _RefusedBatches:
         if refusal is None:
             self._lowest.pop(key, None)
         elif refusal.retriable:
-            epoch, sequence = batch.producer_epoch, self.lowest(key, batch)
+            lowest, leader_epoch = self.lowest(key, batch), key.partition.leader_epoch
             self._lowest.pop(key, None)
-            self._lowest[key] = (epoch, sequence)
+            self._lowest[key] = _Refused(batch.producer_epoch, leader_epoch, lowest)
             if len(self._lowest) > REFUSED_MAX:
                 del self._lowest[next(iter(self._lowest))]
 
     def lowest(self, key: _Key, batch: _FirstBatch) -> int:
-        """The lowest sequence of this batch and of the refused ones of its epoch."""
-        epoch, sequence = self._lowest.get(key, (batch.producer_epoch, batch.base_sequence))
-        same_epoch = epoch == batch.producer_epoch
-        return min(sequence, batch.base_sequence) if same_epoch else batch.base_sequence
+        """The lowest sequence of this batch and of the refused ones of the same epochs."""
+        refused = self._lowest.get(key)
+        epochs = (batch.producer_epoch, key.partition.leader_epoch)
+        if refused is None or (refused.producer_epoch, refused.leader_epoch) != epochs:
+            return batch.base_sequence
+        return min(refused.lowest_sequence, batch.base_sequence)
 
     def forget(self, partition: Partition) -> None:
         """The partition is about to be closed."""

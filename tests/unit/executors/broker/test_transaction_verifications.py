@@ -318,6 +318,38 @@ def test_a_new_epoch_does_not_wait_for_refused_batches_of_the_epoch_before() -> 
     run(test)
 
 
+def test_refused_batches_are_forgotten_when_another_replica_has_led() -> None:
+    """The producer has sent the first batch to the other leader, and its state has expired."""
+
+    async def test(broker: Broker) -> None:
+        first = broker.send(0)
+        await settle()
+        await broker.coordinator.answer(KafkaError(RETRY))
+        both = (NODE, OTHER_NODE)
+        other = led(1, leader=OTHER_NODE, replicas=both, isr=both)
+        broker.partition.make_leader_or_follower(other, 1)
+        broker.partition.make_leader_or_follower(led(2), 2)
+        second = broker.send(5)
+        await settle()
+        await broker.coordinator.answer()
+        assert answers(first, second) == [RETRY, 0]
+
+    run(test)
+
+
+def test_a_batch_that_is_refused_in_a_new_leader_epoch_is_waited_for() -> None:
+    async def test(broker: Broker) -> None:
+        first = broker.send(4)
+        await settle()
+        broker.partition.make_leader_or_follower(led(1), 1)
+        second = broker.send(5)
+        await broker.coordinator.answer()
+        await broker.coordinator.answer()
+        assert answers(first, second) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, OUT_OF_ORDER]
+
+    run(test)
+
+
 def test_a_new_client_begins_each_transaction_with_sequence_0() -> None:
     async def test(broker: Broker) -> None:
         sent = [broker.send(n, transaction=NEW) for n in (1, 2)]
