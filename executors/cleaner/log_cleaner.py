@@ -176,6 +176,9 @@ class LogCleaner:
         if dirty is None or log_dir is None:
             return False
         generation = partition.log.generation
+        # A replica that is copied meanwhile gets what this log still has: the tombstones of older
+        # values that this cleaning drops stay until the next one.
+        expires_below = min(expires_below, partition.log.clean_offset or 0)
         job = self._job(partition, dirty, log_dir, expires_below)
         job = replace(job, producers=await _last_records(partition, dirty.end))
         logger.info("cleaning %s, offsets %d to %d", tp, dirty.first_dirty, dirty.end)

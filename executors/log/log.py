@@ -78,11 +78,17 @@ class Log(DurableLog):
             on_damage=self.damage.read_failed,
         )
         self._deleted = DeletedSegments(half)
+        self._gap_marker = GapMarker(half, partition_dir, is_set=loaded.compacted)
         self._truncation = LogTruncation(
-            half, partition_dir, loaded.epochs, self._roller, self._flush, loaded.clean_offset
+            half,
+            partition_dir,
+            loaded.epochs,
+            self._roller,
+            self._flush,
+            loaded.clean_offset,
+            self._gap_marker,
         )
         self._clean_offset = loaded.clean_offset
-        self._gap_marker = GapMarker(half, partition_dir, is_set=loaded.compacted)
         self._swap = SegmentSwap(
             half,
             partition_dir,

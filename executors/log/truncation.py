@@ -10,6 +10,7 @@ from sparklog.executors.log.clean_offset import CleanOffset
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.flush import FlushState, save_epochs
 from sparklog.executors.log.full_truncation import begin_full_truncation, end_full_truncation
+from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment_list import restore_producers
 from sparklog.storage_backends.base import FileHalf
@@ -22,6 +23,7 @@ class LogTruncation:
         "_clean_offset",
         "_epochs",
         "_flush",
+        "_gap_marker",
         "_half",
         "_log_start_before",
         "_partition_dir",
@@ -39,6 +41,7 @@ class LogTruncation:
         roller: Roller,
         flush: FlushState,
         clean_offset: CleanOffset,
+        gap_marker: GapMarker,
     ) -> None:
         self._half = half
         self._partition_dir = partition_dir
@@ -46,6 +49,7 @@ class LogTruncation:
         self._roller = roller
         self._flush = flush
         self._clean_offset = clean_offset
+        self._gap_marker = gap_marker
         self._segments = roller.segments
         self._snapshots = roller.snapshots
         self._producers = roller.producers
@@ -94,7 +98,7 @@ class LogTruncation:
 
     def truncate_fully_and_start_at(self, offset: int, config: TopicConfig, now_ms: int) -> None:
         """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
-        compacted = self._clean_offset.offset is not None
+        compacted = self._clean_offset.offset is not None or self._gap_marker.is_set
         if compacted:
             begin_full_truncation(self._half, self._partition_dir, offset)
         self._segments.truncate_fully_and_start_at(

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from tests.simulation.checkers.coordinators import transaction_coordinators_of
+from tests.simulation.checkers.promises import promises_of
 from tests.simulation.checkers.told_transactions import told_transactions_of
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
@@ -20,7 +21,7 @@ from tests.simulation.transaction_events import (
 
 def check(history: History, final: FinalState) -> list[str]:
     told, fences = told_transactions_of(history), _fences(history)
-    coordinators = transaction_coordinators_of(history)
+    coordinators, promises = transaction_coordinators_of(history), promises_of(history)
     visible = {value for state in final.committed_logs.values() for value in state.records.values()}
     sent = {event.value: at for at, event in history.each(TransactionalRecordSent)}
     acked = {event.value: at for at, event in history.each(TransactionalRecordAcked)}
@@ -41,7 +42,12 @@ def check(history: History, final: FinalState) -> list[str]:
                     f"the end of {transaction} was taken, and {successor} had fenced it before"
                 )
         is_late = not any(a.committed and a.start < fence for a in transaction.attempts)
-        shown = [value for value in transaction.records if value in visible]
+        # A log that has lost a marker may show the records with a later transaction's.
+        shown = [
+            value
+            for value, log in transaction.records.items()
+            if value in visible and not promises.may_be_lost(log, transaction.start)
+        ]
         if shown and is_late:
             found.append(
                 f"{_short(shown[0])} of {transaction} is visible, and {successor} had fenced it "

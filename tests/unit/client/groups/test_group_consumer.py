@@ -230,6 +230,28 @@ def test_partitions_may_be_paused_before_they_have_a_position() -> None:
     run(test)
 
 
+def test_a_partition_that_is_paused_before_it_has_a_position_stays_so_across_a_seek() -> None:
+    class PausesAndSeeks(RebalanceListener):
+        async def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
+            ours.pause(T0)
+            await ours.seek(T0, 1)
+
+    ours: AsyncConsumer
+
+    async def test(cluster: GroupCluster, client: ClusterClient) -> None:
+        nonlocal ours
+        await fill(client, *range(4))
+        async with consumer(client) as ours:
+            ours.subscribe(["t"], listener=PausesAndSeeks())
+            assert await read(ours, 2) == [1, 3]
+            assert ours.paused == {T0}
+            assert await ours.poll(0.2) == []
+            ours.resume(T0)
+            assert await read(ours, 1) == [2]
+
+    run(test)
+
+
 def test_arrow_and_single_records_are_the_same() -> None:
     async def test(cluster: GroupCluster, client: ClusterClient) -> None:
         await fill(client, *range(10))

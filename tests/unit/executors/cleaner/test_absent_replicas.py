@@ -1,11 +1,15 @@
 """Tombstones stay while a replica may hold an older value of their key."""
 
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.broker import Broker
+from sparklog.executors.cleaner.job import CleaningJob
+from sparklog.executors.cleaner.log_cleaner import LogCleaner
 from sparklog.executors.partition import Partition
 from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest
@@ -161,6 +165,27 @@ def test_the_only_replica_waits_for_nobody() -> None:
             await more(client, turn)
             await clean(rig.brokers[1])
         assert values_in_log(rig, 1) == []
+
+    run(test, **ALONE)
+
+
+def test_a_tombstone_outlives_the_cleaning_that_drops_the_older_values_here() -> None:
+    """A replica that is copied during that cleaning may get an older value from this log."""
+    jobs: list[CleaningJob] = []
+    real = LogCleaner._job
+
+    def job(self: LogCleaner, *given: Any) -> CleaningJob:
+        jobs.append(real(self, *given))
+        return jobs[-1]
+
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic(**COMPACT)
+        with patch.object(LogCleaner, "_job", job):
+            for turn in (1, 2):
+                await more(client, turn)
+                await clean(rig.brokers[1])
+        first, second = jobs
+        assert (first.expires_below, second.expires_below) == (0, first.end_offset)
 
     run(test, **ALONE)
 

@@ -180,3 +180,24 @@ def test_a_flush_proves_nothing_about_a_log_that_was_cut_meanwhile() -> None:
     assert log.recovery_point == 0
     log.flush(0)
     assert log.recovery_point == 10
+
+
+def test_a_tail_that_was_cut_off_without_a_flush_does_not_come_back() -> None:
+    """The start that cut it failed, and the next one finds nothing to cut."""
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open()
+    fill(log, 5)
+    log.flush(0)
+    put(log, 1, 2, 3)
+    backend.crash(30)
+    backend.faults.fail_next(operation="flush")
+    with pytest.raises(StorageError):
+        desk.open(recovery_point=5)
+    backend.end_process()
+    log = desk.open(recovery_point=5)
+    log.roll(0)
+    fill(log, 1)
+    log.flush(0)
+    backend.crash()
+    assert desk.open(recovery_point=6).log_end_offset == 6

@@ -406,27 +406,6 @@ def test_a_store_that_fails_while_opening_is_an_error_and_leaves_the_log_as_it_w
         desk.open()
 
 
-def test_a_tail_that_was_cut_off_without_a_flush_does_not_come_back() -> None:
-    """The start that cut it failed, and the next one finds nothing to cut."""
-    backend = MemoryBackend()
-    desk = Desk(half=backend)
-    log = desk.open()
-    fill(log, 5)
-    log.flush(0)
-    put(log, 1, 2, 3)
-    backend.crash(30)
-    backend.faults.fail_next(operation="flush")
-    with pytest.raises(StorageError):
-        desk.open(recovery_point=5)
-    backend.end_process()
-    log = desk.open(recovery_point=5)
-    log.roll(0)
-    fill(log, 1)
-    log.flush(0)
-    backend.crash()
-    assert desk.open(recovery_point=6).log_end_offset == 6
-
-
 @settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_damaged_log_files_give_a_prefix_or_an_error(data: st.DataObject) -> None:

@@ -389,3 +389,18 @@ def test_a_log_that_diverges_below_its_clean_offset_is_copied_anew(
     trio.catch_up(1)
     assert trio.values(1) == trio.values(2) == [b"c0", b"c1", b"c2", b"new"]
     trio.check()
+
+
+@pytest.mark.parametrize(("high_watermark", "kept"), [(3, 3), (4, 0)])
+def test_a_log_with_copied_gaps_that_diverges_below_what_was_committed_is_copied_anew(
+    high_watermark: int, kept: int
+) -> None:
+    """The leader that it was copied from may have dropped records because of later ones."""
+    trio = diverged()
+    log = trio[1].log
+    log._gap_marker.set()
+    trio[1].high_watermark = high_watermark
+    assert trio.truncate(1, answer(trio)) is not None
+    assert log.log_end_offset == kept
+    trio.catch_up(1)
+    assert trio.values(1) == trio.values(2) == [b"c0", b"c1", b"c2", b"new"]
