@@ -9,8 +9,7 @@ from sparklog.cli.output import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     JsonOption,
-    print_json,
-    print_table,
+    print_rows,
 )
 from sparklog.cli.topics import with_admin
 
@@ -22,11 +21,8 @@ def log_dirs(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, as_json: JsonOption
     """Show where brokers keep their logs, how large these are, and which disks have failed."""
     described = with_admin(bootstrap, lambda admin: admin.describe_log_dirs())
     rows = [_row(node_id, each) for node_id, found in described.items() for each in found]
-    if as_json:
-        print_json(rows)
-    else:
-        columns = ("node", "directory", "partitions", "bytes", "disk_bytes", "usable_bytes")
-        print_table((*columns, "error"), rows)
+    columns = ("node", "directory", "partitions", "bytes", "disk_bytes", "usable_bytes")
+    print_rows((*columns, "error"), rows, as_json)
 
 
 def _row(node_id: int, found: "LogDirDescription") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The creation of an internal topic by the first request that needs it.
 
-Owns: the one creation that is under way on a node, and how long requests wait for it.  Must not
-know the requests or how a topic is created.
+Owns: the creation that is under way, one for all requests of a handler, and how long they wait for
+it.  Must not know the requests or how a topic is created.
 """
 
 import asyncio

@@ -262,11 +262,7 @@ class GroupConsumer:
 
     async def seek(self, tp: TopicPartition, offset: int) -> None:
         if tp in self.starts.waiting:
-            found = await self.records.resolve({tp: offset})
-            paused = self.starts.paused & {tp}
-            self.starts.remove({tp})
-            self.records.add(found)
-            self.records.pause(paused)
+            self.starts.start_at(await self.records.resolve({tp: offset}))
         else:
             await self.records.seek(tp, offset)
         self.unread = deque(r for r in self.unread if (r.topic, r.partition) != tp)

@@ -5,7 +5,7 @@ beyond its committed offsets.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from sparklog.client.consumer import Consumer
 from sparklog.client.groups.coordinator_link import CoordinatorLink
@@ -60,6 +60,12 @@ class StartPositions:
             self._paused -= gone
             self._cancel()
 
+    def start_at(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Start partitions at positions that were not looked up; running look-ups are void."""
+        if self._waiting & positions.keys():
+            self._cancel()
+        self._start(positions)
+
     def pause(self, partitions: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Pause the partitions without a position; return the others."""
         wanted = set(partitions)
@@ -113,14 +119,17 @@ class StartPositions:
 
     async def _look_up(self) -> None:
         try:
-            found = await self._find(self.waiting)
-            self._records.add(found)
-            self._waiting -= found.keys()
-            paused = self._paused & found.keys()
-            self._records.pause(paused)
-            self._paused -= paused
+            self._start(await self._find(self.waiting))
         finally:
             self._on_news()
+
+    def _start(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Let the records of partitions be fetched, unless they were paused meanwhile."""
+        self._records.add(positions)
+        self._waiting -= positions.keys()
+        paused = self._paused & positions.keys()
+        self._records.pause(paused)
+        self._paused -= paused
 
     async def _find(self, wanted: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}

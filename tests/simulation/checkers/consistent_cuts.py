@@ -20,9 +20,7 @@ _Spans = Mapping[int, Mapping[LogId, tuple[int, int]]]
 
 def check(history: History, final: FinalState) -> list[str]:
     told, promises = told_transactions_of(history), promises_of(history)
-    if any(
-        promises.may_be_lost(log, 0) for log in promises.copies if log.topic == TRANSACTION_STATE
-    ):
+    if promises.anything_may_be_lost(TRANSACTION_STATE):
         return []  # a decision that is gone leaves a transaction open that no cut can know
     spans = _spans(told, final)
     found: list[str] = []

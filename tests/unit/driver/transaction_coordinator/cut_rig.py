@@ -6,7 +6,7 @@ expects.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 from sparklog.client.data_client import DataClient
 from sparklog.driver.transaction_coordinator.cut_taker import CutTaker
@@ -17,10 +17,7 @@ from sparklog.driver.transaction_coordinator.partition_coordinator import (
 )
 from sparklog.driver.transaction_coordinator.transaction_log import TransactionLog
 from sparklog.driver.transactions import (
-    AddPartitions,
     ConsistentCuts,
-    EndTransaction,
-    InitProducerId,
     Now,
     ProducerIdentity,
     TransactionConfig,
@@ -31,6 +28,7 @@ from sparklog.errors import KafkaError
 from sparklog.runtime_environment import clock_s
 from sparklog.types import TopicPartition
 from tests.support.waiting import until
+from tests.unit.driver.transaction_coordinator.coordinator_clients import CoordinatorClients
 from tests.unit.driver.transaction_coordinator.fake_log import TP, FakeLog
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -86,15 +84,15 @@ class Leaders:
         return found
 
 
-class CutRig:
+class CutRig(CoordinatorClients):
     def __init__(self, fake: FakeLog) -> None:
+        super().__init__()
         self.fake = fake
         self.leaders = Leaders()
         self.markers: list[tuple[WriteMarkers, OnWritten]] = []
         self.leadership: KafkaError | None = None
         self.partitions: list[PartitionCoordinator] = []
         self._producer_ids = iter(range(100, 10_000))
-        self._request_ids = iter(range(10_000))
         cuts = ConsistentCuts()
         self.taker = CutTaker(
             cuts, lambda: self.partitions, cast(DataClient, self.leaders), _now, self._confirm
@@ -139,37 +137,15 @@ class CutRig:
 
     async def begin(self, name: str, *partitions: TopicPartition) -> ProducerIdentity:
         """A transaction with one record in each of its partitions."""
-        init = InitProducerId(
-            request_id=next(self._request_ids), transactional_id=name, timeout_ms=60_000
-        )
-        producer = await self.partition.submit(init)
+        producer = await self.init(name)
         assert isinstance(producer, ProducerIdentity)
         await self.add(name, producer, *partitions)
         return producer
 
     async def add(self, name: str, producer: ProducerIdentity, *partitions: TopicPartition) -> None:
-        request = AddPartitions(
-            request_id=next(self._request_ids),
-            transactional_id=name,
-            producer=producer,
-            partitions=frozenset(partitions),
-            connection=0,
-            client_version=0,
-        )
-        await self.partition.submit(request)
+        await self.add_partitions(name, producer, frozenset(partitions))
         for tp in partitions:
             self.leaders.append(tp, name)
-
-    def commit(self, name: str, producer: ProducerIdentity) -> "asyncio.Future[Any]":
-        request = EndTransaction(
-            request_id=next(self._request_ids),
-            transactional_id=name,
-            producer=producer,
-            committed=True,
-            connection=0,
-            client_version=0,
-        )
-        return self.partition.submit(request)
 
     # -- markers
 

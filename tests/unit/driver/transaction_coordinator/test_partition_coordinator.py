@@ -19,9 +19,6 @@ from sparklog.driver.transaction_coordinator.transaction_log import (
     TransactionLog,
 )
 from sparklog.driver.transactions import (
-    AddPartitions,
-    EndTransaction,
-    InitProducerId,
     Now,
     ProducerIdentity,
     TransactionConfig,
@@ -33,6 +30,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import read_header
 from tests.support.waiting import until
+from tests.unit.driver.transaction_coordinator.coordinator_clients import CoordinatorClients
 from tests.unit.driver.transaction_coordinator.fake_log import TP, FakeLog
 
 PARTITION = frozenset({TopicPartition("a", 0)})
@@ -51,14 +49,14 @@ class Markers:
         self.writes = [each for each in self.writes if each[1] != on_written]
 
 
-class Rig:
+class Rig(CoordinatorClients):
     def __init__(self, fake: FakeLog, controller_epoch: int = 1) -> None:
+        super().__init__()
         self.fake = fake
         self.markers = Markers()
         self.fenced: list[CoordinatorFencedError] = []
         self.ms = 0
         self._producer_ids = iter(range(100, 10_000))
-        self._request_ids = iter(range(10_000))
         tools = PartitionTools(
             new_shard=lambda: TransactionShard(
                 TransactionConfig(), lambda: next(self._producer_ids)
@@ -82,33 +80,8 @@ class Rig:
     async def ready(self) -> None:
         await until(lambda: self.partition.shard is not None)
 
-    def init(self, name: str) -> "asyncio.Future[Any]":
-        request = InitProducerId(
-            request_id=next(self._request_ids), transactional_id=name, timeout_ms=60_000
-        )
-        return self.partition.submit(request)
-
     def add(self, name: str, producer: ProducerIdentity) -> "asyncio.Future[Any]":
-        request = AddPartitions(
-            request_id=next(self._request_ids),
-            transactional_id=name,
-            producer=producer,
-            partitions=PARTITION,
-            connection=0,
-            client_version=0,
-        )
-        return self.partition.submit(request)
-
-    def end(self, name: str, producer: ProducerIdentity) -> "asyncio.Future[Any]":
-        request = EndTransaction(
-            request_id=next(self._request_ids),
-            transactional_id=name,
-            producer=producer,
-            committed=True,
-            connection=0,
-            client_version=0,
-        )
-        return self.partition.submit(request)
+        return self.add_partitions(name, producer, PARTITION)
 
     def state(self, name: str) -> TransactionState:
         transaction = self.partition.require_shard().get(name)
@@ -128,6 +101,18 @@ def run(story: Callable[[FakeLog], Awaitable[None]]) -> None:
     asyncio.run(within())
 
 
+def run_loaded(story: Callable[[Rig], Awaitable[None]]) -> None:
+    """A story of one coordinator, from when it has loaded its log."""
+
+    async def loaded(fake: FakeLog) -> None:
+        rig = Rig(fake)
+        await rig.ready()
+        await story(rig)
+        await rig.close()
+
+    run(loaded)
+
+
 def test_requests_are_refused_until_the_log_is_loaded() -> None:
     async def story(fake: FakeLog) -> None:
         rig = Rig(fake)
@@ -142,14 +127,11 @@ def test_requests_are_refused_until_the_log_is_loaded() -> None:
 
 
 def test_the_transitions_of_one_tick_share_a_batch() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         await asyncio.gather(*(rig.init(f"id-{number}") for number in range(20)))
-        assert [read_header(batch).record_count for batch in fake.batches] == [1, 20]
-        await rig.close()
+        assert [read_header(batch).record_count for batch in rig.fake.batches] == [1, 20]
 
-    run(story)
+    run_loaded(story)
 
 
 def test_a_transaction_is_committed_and_its_next_coordinator_finishes_it() -> None:
@@ -158,7 +140,7 @@ def test_a_transaction_is_committed_and_its_next_coordinator_finishes_it() -> No
         await first.ready()
         producer = await first.init("x")
         await first.add("x", producer)
-        await first.end("x", producer)
+        await first.commit("x", producer)
         assert first.state("x") == TransactionState.PREPARE_COMMIT
         ((marker, _),) = first.markers.writes
         assert (marker.producer, marker.partitions, marker.committed) == (producer, PARTITION, True)
@@ -192,46 +174,38 @@ def test_a_later_controller_ends_this_one() -> None:
 
 
 def test_a_record_that_is_too_large_refuses_its_own_request_only() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         too_large = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
-        fake.faults.extend([too_large, None, too_large, None])
+        rig.fake.faults.extend([too_large, None, too_large, None])
         results = await asyncio.gather(*map(rig.init, "xyz"), return_exceptions=True)
         assert [getattr(each, "code", None) for each in results] == [
             None, ErrorCode.MESSAGE_TOO_LARGE, None,
         ]  # fmt: skip
         assert await rig.init("y") == ProducerIdentity(103, 0)
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
 
 
 def test_a_changed_log_is_loaded_again_and_requests_are_refused_meanwhile() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         producer = await rig.init("kept")
         await rig.init("lost")
-        fake.forget(1)
+        rig.fake.forget(1)
         with pytest.raises(KafkaError) as refused:
             await rig.init("another")
         assert refused.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         await rig.ready()
         assert rig.partition.require_shard().get("lost") is None
         await rig.add("kept", producer)
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
 
 
 def test_a_request_whose_client_has_gone_is_withdrawn() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         producer = await rig.init("x")
         await rig.add("x", producer)
-        await rig.end("x", producer)
+        await rig.commit("x", producer)
         waiting = rig.init("x")  # until the markers are written
         waiting.cancel()
         await asyncio.sleep(0)
@@ -239,15 +213,12 @@ def test_a_request_whose_client_has_gone_is_withdrawn() -> None:
         on_written("x", producer, PARTITION)
         await until(lambda: rig.state("x") == TransactionState.COMPLETE_COMMIT)
         assert rig.partition.require_shard().get("x").producer_epoch == 0  # type: ignore[union-attr]
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
 
 
 def test_an_event_that_is_not_decided_loads_the_partition_again() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         producer = await rig.init("x")
         await rig.add("x", producer)
         broken = rig.partition.require_shard()
@@ -258,18 +229,15 @@ def test_an_event_that_is_not_decided_loads_the_partition_again() -> None:
         rig.ms += 70_000
         rig.partition.pass_time()
         await until(lambda: rig.markers.writes)
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
 
 
 def test_a_report_of_markers_that_is_not_taken_is_given_again_after_a_load() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         producer = await rig.init("x")
         await rig.add("x", producer)
-        await rig.end("x", producer)
+        await rig.commit("x", producer)
         ((_, on_written),) = rig.markers.writes
         broken = rig.partition.require_shard()
         with patch.object(TransactionShard, "markers_written", side_effect=ValueError("a bug")):
@@ -278,15 +246,12 @@ def test_a_report_of_markers_that_is_not_taken_is_given_again_after_a_load() -> 
         ((_, on_written),) = rig.markers.writes
         on_written("x", producer, PARTITION)
         await until(lambda: rig.state("x") == TransactionState.COMPLETE_COMMIT)
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
 
 
 def test_a_request_that_is_not_decided_is_not_kept() -> None:
-    async def story(fake: FakeLog) -> None:
-        rig = Rig(fake)
-        await rig.ready()
+    async def story(rig: Rig) -> None:
         with (
             patch.object(TransactionShard, "handle", side_effect=ValueError("a bug")),
             pytest.raises(ValueError, match="a bug"),
@@ -294,6 +259,5 @@ def test_a_request_that_is_not_decided_is_not_kept() -> None:
             rig.init("x")
         assert rig.partition._requests == {}
         assert await rig.init("x") == ProducerIdentity(100, 0)
-        await rig.close()
 
-    run(story)
+    run_loaded(story)
