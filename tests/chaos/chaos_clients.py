@@ -127,6 +127,7 @@ def _send(
             idempotent=idempotent,
             resent=not idempotent,
             stream=name if idempotent else "",
+            raises_epoch=idempotent,
         )
     )
     delivered = partial(_delivered, load, name, op)

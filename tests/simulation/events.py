@@ -31,6 +31,8 @@ class ProduceInvoked:
     """A batch is sent.  ``resent``: it may be sent again without protection against duplicates.
 
     ``stream`` names the connection when the order on it is kept, with one attempt per batch.
+    ``raises_epoch``: the client raises the epoch of its producer id when the sequence of any
+    partition broke, and sends again what was on the way elsewhere (librdkafka, its issue 4953).
     """
 
     op: int
@@ -41,6 +43,7 @@ class ProduceInvoked:
     idempotent: bool = False
     resent: bool = False
     stream: str = ""
+    raises_epoch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,6 +214,31 @@ def test_only_what_is_sent_again_without_protection_may_be_there_twice() -> None
     assert duplicates.check(History.of(sent(1, "a"), fetched(0, "a")), FinalState()) == []
 
 
+def test_a_client_that_raises_its_epoch_may_send_once_in_each() -> None:
+    def twice(*producers: tuple[int, int]) -> FinalState:
+        batches = tuple(
+            FinalBatch(
+                base_offset=offset,
+                values=(b"a",),
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=offset,
+            )
+            for offset, (producer_id, epoch) in enumerate(producers)
+        )
+        return FinalState(logs={LOG: FinalLog(start=0, end=len(batches), batches=batches)})
+
+    found = [f"{NAME}: a is at offsets 0 and 1"]
+    raises = History.of(sent(1, "a", idempotent=True, raises_epoch=True))
+    assert duplicates.check(raises, twice((7, 0), (7, 1))) == []
+    assert duplicates.check(raises, twice((7, 1), (7, 0))) == found
+    assert duplicates.check(raises, twice((7, 0), (7, 0))) == found
+    assert duplicates.check(raises, twice((7, 0), (8, 1))) == found
+    assert duplicates.check(raises, twice((-1, -1), (-1, -1))) == found
+    keeps = History.of(sent(1, "a", idempotent=True))
+    assert duplicates.check(keeps, twice((7, 0), (7, 1))) == found
+
+
 def test_offsets_have_no_gaps() -> None:
     assert gapless.check(History(), holds("a", "b", start=0)) == []
     assert gapless.check(History(), holds("ab", start=1)) == []
