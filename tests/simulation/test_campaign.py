@@ -32,6 +32,7 @@ PINNED = {
     5083: "a reassignment removed the last copy while the replicas that stayed were lost",
     1208: "a torn tail that was cut off without a flush came back below flushed records",
     1054: "brokers followed a replaced control plane that had nothing to commit for a minute",
+    10484: "a topic was created on a broker that had lost its disk, which was to be waited for",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
 }
 

@@ -185,13 +185,16 @@ def _registration_effects(
     broker_id: int, survival: LogSurvival, partitions: "PartitionChanges"
 ) -> Iterator[Effect]:
     yield from partitions.warnings_of_losses()
-    if partitions.unclean:
+    led_by_others = [tp for tp in partitions.unclean if partitions.state(tp).leader != broker_id]
+    led_again = [tp for tp in partitions.unclean if tp not in led_by_others]
+    if led_again:
         yield WarnOperator(
             message=f"broker {broker_id} stopped uncleanly and was the last that had everything of "
-            f"{named(partitions.unclean)}: it leads again from what its log holds; if its machine "
-            "failed too, records that were not on disk yet are lost (unclean recovery)"
+            f"{named(led_again)}: it leads again from what its log holds; if its machine failed "
+            "too, records that were not on disk yet are lost (unclean recovery)"
         )
-        yield CountUncleanRecoveries(partitions=len(partitions.unclean))
+        yield CountUncleanRecoveries(partitions=len(led_again))
+    yield from partitions.warnings_of_unclean_leaders(led_by_others)
     gone = [tp for tp in partitions.offline if not partitions.state(tp).last_known]
     if survival is LogSurvival.NOTHING and gone:
         yield WarnOperator(

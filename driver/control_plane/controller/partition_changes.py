@@ -140,7 +140,7 @@ class PartitionChanges:
 
     def effects(self) -> tuple[Effect, ...]:
         """Warnings and counts of leaders that may lack records, and of lost logs."""
-        return (*self.warnings_of_losses(), *self._unclean_effects())
+        return (*self.warnings_of_losses(), *self.warnings_of_unclean_leaders(self.unclean))
 
     def warnings_of_losses(self) -> tuple[Effect, ...]:
         """The warnings about lost logs that no replica can replace."""
@@ -156,15 +156,18 @@ class PartitionChanges:
             ),
         )
 
-    def _unclean_effects(self) -> tuple[Effect, ...]:
-        if not self.unclean:
+    def warnings_of_unclean_leaders(
+        self, partitions: Collection[TopicPartition]
+    ) -> tuple[Effect, ...]:
+        """The warning about partitions of ``unclean``, and their count."""
+        if not partitions:
             return ()
-        leaders = (f"{tp} by broker {self.state(tp).leader}" for tp in self.unclean)
+        leaders = (f"{tp} by broker {self.state(tp).leader}" for tp in partitions)
         warning = WarnOperator(
             message=f"unclean recovery, the best log at hand leads: {named(leaders)}; records that "
             "it lacks are lost, even if they were acknowledged"
         )
-        return warning, CountUncleanRecoveries(partitions=len(self.unclean))
+        return warning, CountUncleanRecoveries(partitions=len(partitions))
 
     def _rules_of(self, tp: TopicPartition) -> Rules:
         rules = self.rules(tp.topic)

@@ -256,6 +256,9 @@ class _Walk:
                 brokers=set(state.replicas),
                 leaderless_since_ms=now_ms,
             )
+            for broker_id in members:
+                if (death := self._death(broker_id)) is not None:
+                    _damage(self.copies[log], death)  # the controller took it for alive
             found.append(log)
         return found
 

@@ -389,3 +389,20 @@ def test_it_gives_way_as_soon_as_another_is_back() -> None:
     assert under_test.leaders() == {"a-0": 1}
     under_test.handle(request)
     assert (under_test.leaders(), under_test.state("a").isr) == ({"a-0": 2}, (2,))
+
+
+def test_a_new_directory_lets_the_only_other_log_lead() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    under_test.place("a", partition(1, 2))
+    under_test.handle(ReportLossRequest(brokers=(LostBroker(broker_id=1), LostBroker(broker_id=2))))
+    under_test.register(2, incarnation=incarnation(8))
+    decision = under_test.register(1, directory_id=directory(7), incarnation=incarnation(9))
+    assert under_test.state("a").leader == 2
+    assert decision.effects == (
+        WarnOperator(
+            message="unclean recovery, the best log at hand leads: a-0 by broker 2; records that it "
+            "lacks are lost, even if they were acknowledged"
+        ),
+        CountUncleanRecoveries(partitions=1),
+    )
