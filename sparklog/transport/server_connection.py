@@ -320,12 +320,17 @@ class ServerConnection(Channel):
     # responses out
 
     def _park(self, parked: ParkedResponse) -> None:
+        future = asyncio.ensure_future(parked.awaitable)
+        reply = parked.finish(future) if future.done() else None
+        if future.done() and not isinstance(reply, SlicedResponse):
+            self._take(reply)  # sent with the other responses of this turn
+            return
         response = PendingResponse()
         self._responses.add(response)
-        response.future = future = asyncio.ensure_future(parked.awaitable)
-        if future.done():
-            self._unpark(response, parked.finish, future)
+        if isinstance(reply, SlicedResponse):
+            self._complete(response, reply)
         else:
+            response.future = future
             future.add_done_callback(partial(self._unpark, response, parked.finish))
 
     def _unpark(
@@ -340,6 +345,11 @@ class ServerConnection(Channel):
             self._fail(error)
             return
         response.future = None
+        self._complete(response, reply)
+
+    def _complete(
+        self, response: PendingResponse, reply: EncodedResponse | SlicedResponse | None
+    ) -> None:
         if not isinstance(reply, SlicedResponse):
             response.complete(reply)
         elif not self.closed:
