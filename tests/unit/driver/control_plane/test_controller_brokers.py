@@ -401,8 +401,8 @@ def test_a_new_directory_lets_the_only_other_log_lead() -> None:
     assert under_test.state("a").leader == 2
     assert decision.effects == (
         WarnOperator(
-            message="unclean recovery, the best log at hand leads: a-0 by broker 2; records that it "
-            "lacks are lost, even if they were acknowledged"
+            message="unclean recovery, the best log at hand leads: a-0 by broker 2; records that "
+            "it lacks are lost, even if they were acknowledged"
         ),
         CountUncleanRecoveries(partitions=1),
     )
