@@ -5,7 +5,13 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 
-from sparklog.transport import HandlerResult, PendingResponse, ServerConnection, serve
+from sparklog.transport import (
+    HandlerResult,
+    ParkedResponse,
+    PendingResponse,
+    ServerConnection,
+    serve,
+)
 
 HOST = "127.0.0.1"
 
@@ -48,6 +54,35 @@ def test_they_leave_in_request_order_and_none_is_no_answer() -> None:
             connection.abort()
             responses[4].complete((b"nobody takes it",))
             assert await reader.read() == b""
+            writer.close()
+        await server.close(1.0)
+
+    asyncio.run(main())
+
+
+def test_a_future_that_is_done_answers_at_receipt_and_in_order() -> None:
+    waiting: list[asyncio.Future[bytes]] = []
+    parked: list[int] = []
+
+    def handle(connection: ServerConnection, frames: deque[memoryview]) -> Sequence[HandlerResult]:
+        payload = bytes(frames.popleft())
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if payload == b"later":
+            waiting.append(future)
+            parked.append(connection.parked)
+        else:
+            future.set_result(payload)
+        return (ParkedResponse(future, lambda done: (done.result(),)),)
+
+    async def main() -> None:
+        server = await serve(HOST, 0, handle)
+        async with asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection(HOST, server.port)
+            writer.write(b"".join(map(frame, (b"one", b"two", b"later", b"four"))))
+            assert [await read_frame(reader) for _ in range(2)] == [b"one", b"two"]
+            assert parked == [0], "neither of the first two waits"
+            waiting[0].set_result(b"three")
+            assert [await read_frame(reader) for _ in range(2)] == [b"three", b"four"]
             writer.close()
         await server.close(1.0)
 

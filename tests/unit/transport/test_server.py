@@ -149,32 +149,6 @@ def test_a_coroutine_may_answer() -> None:
     run_with(handler, test)
 
 
-def test_a_future_that_is_done_answers_at_receipt_and_in_order() -> None:
-    waiting: list[asyncio.Future[bytes]] = []
-
-    def handler(connection: ServerConnection, payload: memoryview) -> ParkedResponse:
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        if bytes(payload) == b"later":
-            waiting.append(future)
-            parked.append(connection.parked)
-        else:
-            future.set_result(bytes(payload))
-        return ParkedResponse(future, lambda done: (done.result(),))
-
-    parked: list[int] = []
-
-    async def test(server: Server) -> None:
-        reader, writer = await asyncio.open_connection(HOST, server.port)
-        writer.write(b"".join(map(frame, (b"one", b"two", b"later", b"four"))))
-        assert [await read_frame(reader) for _ in range(2)] == [b"one", b"two"]
-        assert parked == [0], "neither of the first two waits"
-        waiting[0].set_result(b"three")
-        assert [await read_frame(reader) for _ in range(2)] == [b"three", b"four"]
-        writer.close()
-
-    run_with(handler, test)
-
-
 def test_a_request_without_answer_does_not_hold_up_the_next() -> None:
     async def test(server: Server) -> None:
         client = await connect(endpoint(server), 30)
