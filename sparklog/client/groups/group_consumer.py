@@ -64,6 +64,8 @@ class GroupConsumer:
         self._matched: frozenset[str] = frozenset()
         self._news = asyncio.Event()
         self._woken = False
+        #: When the consumer that leaves its group must have left it.
+        self._leave_by: Deadline | None = None
         self._link: CoordinatorLink | None = None
         self._member: GroupMember | None = None
         self._commits: OffsetCommits | None = None
@@ -105,7 +107,10 @@ class GroupConsumer:
         self._watch.start(sorted(topics))
 
     async def assign(self, wanted: Iterable[TopicPartition] | Mapping[TopicPartition, int]) -> None:
-        """Read these partitions without the group's help."""
+        """Read these partitions without the group's help.
+
+        Partitions that are read already and get no offset keep their position and their pause.
+        """
         self.check_open()
         if self.subscription is not None:
             raise KafkaError(
@@ -113,12 +118,14 @@ class GroupConsumer:
                 "the consumer is subscribed; call unsubscribe before assign",
             )
         given = wanted if isinstance(wanted, Mapping) else {}
+        names = set(wanted)
         resolved = await self.records.resolve(given)
         if self.assignment:
-            await self._commit_before_loss(self._api_timeout_s)
-        await self._drop(self.assignment)
+            await self._commit_before_loss()
+        kept = self.assignment & (names - resolved.keys())
+        await self._drop(self.assignment - kept)
         self.records.add(resolved)
-        self.starts.add(set(wanted) - resolved.keys())
+        self.starts.add(names - resolved.keys() - kept)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -229,13 +236,11 @@ class GroupConsumer:
 
     # callbacks
 
-    async def _begin_callback(
-        self, callback: RunCallback, commit_s: float = float("inf")
-    ) -> RunCallback:
-        """Prepare the call of the listener; a commit may take ``commit_s`` seconds."""
+    async def _begin_callback(self, callback: RunCallback) -> RunCallback:
+        """Prepare the call of the listener."""
         match callback.kind:
             case CallbackKind.REVOKED:
-                await self._commit_before_loss(commit_s)
+                await self._commit_before_loss()
             case CallbackKind.LOST:
                 await self._drop(callback.partitions)
             case CallbackKind.ASSIGNED:
@@ -248,6 +253,8 @@ class GroupConsumer:
         if callback.kind is CallbackKind.ASSIGNED:
             self.starts.release()
         else:
+            if callback.kind is CallbackKind.REVOKED:
+                await self._finish_commits()
             await self._drop(callback.partitions)
         self._member.callbacks.popleft()
         self._member.handle(CallbackDone())
@@ -356,15 +363,26 @@ class GroupConsumer:
         except KafkaError as error:
             logger.info("no automatic commit: %s", error)
 
-    async def _commit_before_loss(self, limit_s: float) -> None:
+    async def _commit_before_loss(self) -> None:
         """Commit the consumed records before the partitions go; a failure is only logged."""
         if not self._auto_commits:
             return
         try:
-            session_s = self.options.session_timeout_ms / 1000
-            await self.commit(None, min(self._api_timeout_s, session_s, limit_s))
+            await self.commit(None, self._loss_limit_s)
         except SparklogError as error:
             logger.warning("the automatic commit before a rebalance failed: %s", error)
+
+    async def _finish_commits(self) -> None:
+        """Wait for the commits in the background, which the group refuses once it rebalanced."""
+        if self._commits is not None:
+            await self._commits.finish(self._loss_limit_s)
+
+    @property
+    def _loss_limit_s(self) -> float:
+        """How long commits may hold up the loss of partitions."""
+        session_s = self.options.session_timeout_ms / 1000
+        left_s = self._api_timeout_s if self._leave_by is None else self._leave_by.left_s
+        return max(min(self._api_timeout_s, session_s, left_s), 0.0)
 
     @property
     def _auto_commits(self) -> bool:
@@ -381,19 +399,22 @@ class GroupConsumer:
     async def leave_step(self, deadline: Deadline) -> RunCallback | None:
         """A callback to run before this member leaves the group; None after it has left."""
         member = self._member
+        self._leave_by = deadline
         self._watch.stop()
         if self.subscription is None or member is None:
             if self.assignment and self._auto_commits:
-                await self._commit_before_loss(deadline.left_s)
+                await self._commit_before_loss()
+            self._leave_by = None
             await self._drop(self.assignment)
             return None
+        await self._finish_commits()
         member.handle(SubscriptionChanged(topics=None))
         while not member.left.is_set() and not deadline.expired:
             self._news.clear()
             if member.callbacks:
-                return await self._begin_callback(member.callbacks[0], deadline.left_s)
+                return await self._begin_callback(member.callbacks[0])
             await self._await_news(deadline)
-        self.subscription = None
+        self.subscription = self._leave_by = None
         await self._drop(self.assignment)
         return None
 

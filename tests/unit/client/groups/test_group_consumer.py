@@ -194,6 +194,44 @@ def test_a_failed_commit_in_the_background_is_told() -> None:
     run(test)
 
 
+def test_commits_in_the_background_are_made_before_the_member_leaves() -> None:
+    class CommitsLater(RebalanceListener):
+        def on_partitions_revoked(self, partitions: frozenset[TopicPartition]) -> None:
+            for offset in range(4):
+                ours.commit_async({T1: offset})
+
+    ours: AsyncConsumer
+
+    async def test(cluster: GroupCluster, client: ClusterClient) -> None:
+        nonlocal ours
+        async with consumer(client, enable_auto_commit=False) as ours:
+            ours.subscribe(["t"], listener=CommitsLater())
+            await poll_until(lambda: len(ours.assignment) == 2, ours)
+            for offset in range(4):
+                ours.commit_async({T0: offset})
+        assert cluster.committed == {T0: 3, T1: 3}
+        assert cluster.coordinator.seats == {}
+
+    run(test)
+
+
+def test_partitions_that_stay_assigned_keep_their_positions_and_pauses() -> None:
+    async def test(cluster: GroupCluster, client: ClusterClient) -> None:
+        await fill(client, *range(6))
+        async with consumer(client, group_id=None) as ours:
+            await ours.assign({T0: 1})
+            assert await read(ours, 2) == [2, 4]
+            ours.pause(T0)
+            await ours.assign([T0, T1])
+            assert await read(ours, 3) == [1, 3, 5]
+            assert (await ours.position(T0), ours.paused) == (3, {T0})
+            await ours.assign({T0: 2})
+            assert await read(ours, 1) == [4], "an offset begins anew"
+            assert ours.assignment == {T0}
+
+    run(test)
+
+
 def test_a_listener_that_fails_leaves_the_poll_and_the_assignment_holds() -> None:
     class Fails(RebalanceListener):
         def on_partitions_assigned(self, partitions: frozenset[TopicPartition]) -> None:
