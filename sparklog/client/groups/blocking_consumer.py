@@ -276,4 +276,4 @@ class Consumer:
         try:
             call_listener(self._listener, callback)
         finally:
-            self._run(self._core.finish_callback(callback))
+            self._run(self._core.finish_callback(callback), self._api_timeout_s + GRACE_S)
