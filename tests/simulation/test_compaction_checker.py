@@ -181,6 +181,11 @@ def test_a_leader_has_what_was_committed() -> None:
     assert judged(written, began) == [
         f"{NAME}: broker 2 leads with the log up to 1, 2 were committed"
     ]
+    told = Told(STATE)
+    told.now(2, (1, 2))
+    moved_on = commit(told.now(1, (1, 2)))
+    assert judged(moved_on, written, began) == [], "another leads in epoch 2"
+    assert len(judged(moved_on, written, replace(began, leader_epoch=2))) == 1
 
 
 def test_what_one_replica_kept_of_a_log_keeps_the_last_record_of_each_key() -> None:

@@ -181,7 +181,7 @@ class _Walk:
             yield from self.truth(event.log).note(event, self._history.times_ms[at])
 
     def began(self, at: int, event: LeaderBegan) -> Iterator[str]:
-        if not self.knows(event.log, at):
+        if not self.knows(event.log, at) or self._is_replaced(event, at):
             return
         truth = self.truth(event.log)
         if event.log_end >= truth.end:
@@ -192,6 +192,11 @@ class _Walk:
                 f"{truth.end} were committed"
             )
         truth.cut(event.log_end, at)
+
+    def _is_replaced(self, event: LeaderBegan, at: int) -> bool:
+        """Whether another leads by the journal, and this broker hears late of its own epoch."""
+        state = self._promises.copies[event.log].state_at(at)
+        return state is not None and state.leader_epoch > event.leader_epoch
 
     def table_read(self, at: int, event: TableRead) -> Iterator[str]:
         truth = self.truth(event.log)
