@@ -1,7 +1,7 @@
 """The ``clean-offset`` file: the offset below which a log has been compacted.
 
-Owns: text <-> offset, and the guarantee that the offset is never above the log's end.  Must not
-know how a log is compacted.
+Owns: the file, and the guarantee that the offset is never above the log's end.  Must not know how a
+log is compacted.
 
 The file goes with the partition directory, so that it never describes another log of the same name.
 A truncation that drops records below the offset lowers it, durably: the records that the log gets
@@ -13,27 +13,12 @@ file only lets the log be compacted again.
 """
 
 import logging
-from typing import Final
 
 from sparklog.executors.log.names import CLEAN_OFFSET
+from sparklog.executors.log.offset_file import decode_offset, encode_offset
 from sparklog.storage_backends.base import FileHalf
 
-CLEAN_OFFSET_VERSION: Final = 0
-
 logger = logging.getLogger(__name__)
-
-
-def encode_clean_offset(offset: int) -> bytes:
-    return f"{CLEAN_OFFSET_VERSION}\n{offset}\n".encode()
-
-
-def decode_clean_offset(data: bytes) -> int | None:
-    """The offset in the text of a file; None for text of another kind."""
-    lines = data.decode("ascii", errors="replace").split("\n")
-    if len(lines) != 3 or lines[0] != str(CLEAN_OFFSET_VERSION) or lines[2]:
-        return None
-    digits = lines[1]
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
 
 
 class CleanOffset:
@@ -51,14 +36,14 @@ class CleanOffset:
         data = self._half.read_if_there(self._path)
         if data is None:
             return
-        self.offset = decode_clean_offset(data)
+        self.offset = decode_offset(data)
         if self.offset is None:
             logger.warning("%s cannot be read: the log is compacted anew", self._path)
         self.lower(log_end_offset)
 
     def write(self, offset: int) -> None:
         """Replace the file, durably.  Blocks.  Raises StorageError."""
-        self._half.put(self._path, encode_clean_offset(offset))
+        self._half.put(self._path, encode_offset(offset))
         self.offset = offset
 
     def lower(self, offset: int) -> None:

@@ -8,8 +8,6 @@ records.  So the file is durable before the first segment goes, and its removal 
 the log is used again.  It holds the offset at which the log starts then.
 """
 
-from typing import Final
-
 from sparklog.errors import CorruptLogError
 from sparklog.executors.log.names import (
     CLEAN_OFFSET,
@@ -17,14 +15,13 @@ from sparklog.executors.log.names import (
     FULL_TRUNCATION,
     parse_file_name,
 )
+from sparklog.executors.log.offset_file import decode_offset, encode_offset
 from sparklog.storage_backends.base import FileHalf
-
-_VERSION: Final = 0
 
 
 def begin_full_truncation(half: FileHalf, partition_dir: str, offset: int) -> None:
     """Write the file, durably.  Blocks.  Raises StorageError."""
-    half.put(f"{partition_dir}/{FULL_TRUNCATION}", f"{_VERSION}\n{offset}\n".encode())
+    half.put(f"{partition_dir}/{FULL_TRUNCATION}", encode_offset(offset))
 
 
 def end_full_truncation(half: FileHalf, partition_dir: str) -> None:
@@ -39,10 +36,10 @@ def drop_log(half: FileHalf, partition_dir: str, names: list[str]) -> int:
     Blocks.  Raises CorruptLogError, StorageError.
     """
     path = f"{partition_dir}/{FULL_TRUNCATION}"
-    lines = half.read(path).decode("ascii", errors="replace").split("\n")
-    if len(lines) != 3 or lines[0] != str(_VERSION) or not lines[1].isdecimal() or lines[2]:
+    offset = decode_offset(half.read(path))
+    if offset is None:
         raise CorruptLogError(path, 0, "it does not tell where the log is to start")
     for name in names:
         if parse_file_name(name) is not None or name in (CLEAN_OFFSET, EPOCH_CHECKPOINT):
             half.delete(f"{partition_dir}/{name}")
-    return int(lines[1])
+    return offset

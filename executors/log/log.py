@@ -19,7 +19,6 @@ from sparklog.executors.log.cleaned_segments import CleanedGroup
 from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
 from sparklog.executors.log.presence import LogPresence
@@ -78,7 +77,9 @@ class Log(DurableLog):
             on_damage=self.damage.read_failed,
         )
         self._deleted = DeletedSegments(half)
-        self._gap_marker = GapMarker(half, partition_dir, is_set=loaded.compacted)
+        #: Whether offsets may be missing between batches, because this log or the log that it was
+        #: copied from has been compacted at some time.
+        self.gaps = loaded.gap_marker
         self._truncation = LogTruncation(
             half,
             partition_dir,
@@ -86,7 +87,7 @@ class Log(DurableLog):
             self._roller,
             self._flush,
             loaded.clean_offset,
-            self._gap_marker,
+            self.gaps,
         )
         self._clean_offset = loaded.clean_offset
         self._swap = SegmentSwap(
@@ -95,7 +96,7 @@ class Log(DurableLog):
             files,
             loaded.segments,
             self._deleted,
-            self._gap_marker,
+            self.gaps,
             generation=lambda: self.generation,
             may_change=lambda: self.offline is None and not self.truncating,
             fail=self.fail,
@@ -178,12 +179,6 @@ class Log(DurableLog):
         """The offset below which the log has been compacted; None if it never was."""
         return self._clean_offset.offset
 
-    @property
-    def may_have_gaps(self) -> bool:
-        """Whether offsets may be missing between batches, because this log or the log that it was
-        copied from has been compacted at some time."""
-        return self._gap_marker.is_set
-
     def reconfigure(self, config: TopicConfig) -> None:
         """Use new settings; index sizes apply from the next segment on."""
         self.config = config
@@ -218,7 +213,7 @@ class Log(DurableLog):
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
-        self._gap_marker.set_before(headers, self.log_end_offset)
+        self.gaps.set_before(headers, self.log_end_offset)
         self._changed = True
         self._files.appended[self.partition_dir] = None
         active = self._segments.active

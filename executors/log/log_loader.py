@@ -16,6 +16,7 @@ from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIX
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.full_truncation import drop_log, end_full_truncation
+from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.names import (
     CLEAN_OFFSET,
     COMPACTED_MARKER,
@@ -56,8 +57,7 @@ class LoadedLog:
     report: RecoveryReport
     topic_id: UUID | None
     clean: bool
-    #: Whether the ``compacted`` file is there.
-    compacted: bool
+    gap_marker: GapMarker
     clean_offset: CleanOffset
 
 
@@ -93,11 +93,13 @@ def load_log(
         now_ms=now_ms,
         snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
     )
-    loader.compacted = COMPACTED_MARKER in names
-    if not loader.compacted and config.compacts and offsets_with(names, LOG_SUFFIX):
+    gap_marker = GapMarker(half, partition_dir)
+    if COMPACTED_MARKER in names:
+        gap_marker.load()
+    elif config.compacts and offsets_with(names, LOG_SUFFIX):
         # A log that Kafka has compacted lacks the file, and the policy may change.
-        half.put(f"{partition_dir}/{COMPACTED_MARKER}", b"")
-        loader.compacted = True
+        gap_marker.set(None)
+    loader.compacted = gap_marker.is_set
     try:
         loader.load(names)
         segments = SegmentList(loader.segments)
@@ -118,7 +120,7 @@ def load_log(
         report=replace(loader.report, batches_replayed=replayed),
         topic_id=found_id,
         clean=clean,
-        compacted=loader.compacted,
+        gap_marker=gap_marker,
         clean_offset=clean_offset,
     )
 

@@ -99,24 +99,16 @@ class FollowerRole:
         offset = self._common_end(diverging)
         if offset >= log.log_end_offset:
             return False
-        fully = offset < self._cleaned_end()
+        # A cleaning of this log may have ended before its clean offset was written.
+        fully = offset < max(log.clean_offset or 0, log.gaps.bound_in(log.log_end_offset))
         if fully:
             # Records below the divergence are gone because of later ones that go now.  Only an
-            # unclean election comes here: what is cleaned was committed.
+            # unclean election or a log that is being copied comes here: what is cleaned was
+            # committed.
             offset = log.log_start_offset
         self._target, self._drops_everything = offset, fully
         log.begin_truncation(offset, fully=fully)
         return True
-
-    def _cleaned_end(self) -> int:
-        """Records may have been cleaned away because of later ones below this offset.
-
-        The leader that this log was copied from may have been cleaned, and a cleaning of this log
-        may have ended before its clean offset was written.  Only committed records are cleaned.
-        """
-        log = self._replica.log
-        copied = self._replica.high_watermark if log.may_have_gaps else 0
-        return max(log.clean_offset or 0, copied)
 
     def begin_full_truncation(self, offset: int, *, leader_epoch: int) -> bool:
         """See ``Partition.begin_full_truncation``."""

@@ -195,7 +195,7 @@ def _may_have_gaps(partition: Partition) -> bool:
     A topic that is not compacted any more still has its gaps; and while it is compacted, another
     replica may have been cleaned before this one.
     """
-    return partition.log.may_have_gaps or partition.config.compacts
+    return partition.log.gaps.is_set or partition.config.compacts
 
 
 async def _fetch(connection: Connection, partition: Partition, offset: int) -> memoryview:

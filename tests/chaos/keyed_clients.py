@@ -14,8 +14,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
-from sparklog.executors.log.clean_offset import decode_clean_offset
 from sparklog.executors.log.names import CLEAN_OFFSET, LOG_SUFFIX
+from sparklog.executors.log.offset_file import decode_offset
 from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
@@ -174,7 +174,7 @@ def replicas_on(data_dir: Path) -> Iterator[KeyedReplica]:
         yield KeyedReplica(
             broker=int(partition_dir.parent.name.removeprefix("broker-")),
             partition=int(number),
-            clean_offset=(decode_clean_offset(clean.read_bytes()) or 0) if clean.exists() else 0,
+            clean_offset=(decode_offset(clean.read_bytes()) or 0) if clean.exists() else 0,
             records=tuple(_records_in(partition_dir)),
         )
 

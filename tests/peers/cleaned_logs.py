@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sparklog.executors.log.clean_offset import decode_clean_offset
 from sparklog.executors.log.names import CLEAN_OFFSET
+from sparklog.executors.log.offset_file import decode_offset
 from sparklog.types import ResourceType
 from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -101,7 +101,7 @@ def clean_offset(partition_dir: Path) -> int:
     """The offset below which the log is clean, on either side; -1 for a log never cleaned."""
     ours = partition_dir / CLEAN_OFFSET
     if ours.exists():
-        return decode_clean_offset(ours.read_bytes()) or -1
+        return decode_offset(ours.read_bytes()) or -1
     kafkas = partition_dir.parent / KAFKA_CLEAN_OFFSETS
     topic, _, partition = partition_dir.name.rpartition("-")
     line = rf"^{re.escape(topic)} {partition} (\d+)$"

@@ -9,8 +9,8 @@ from sparklog.executors.broker import Broker
 from sparklog.executors.cleaner import choice, cleaner_process, log_cleaner
 from sparklog.executors.cleaner.cleaner_process import CleaningError
 from sparklog.executors.cleaner.job import CleaningJob, CleaningReport
-from sparklog.executors.log.clean_offset import decode_clean_offset
 from sparklog.executors.log.names import CLEAN_OFFSET
+from sparklog.executors.log.offset_file import decode_offset
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -56,7 +56,7 @@ async def until_clean(broker: Broker, offset: int) -> None:
 
     def is_clean() -> bool:
         data = half.read_if_there(f"broker-1/{TP}/{CLEAN_OFFSET}")
-        return data is not None and (decode_clean_offset(data) or 0) >= offset
+        return data is not None and (decode_offset(data) or 0) >= offset
 
     await until(is_clean)
 

@@ -202,10 +202,10 @@ def test_a_compacted_log_without_the_marker_gets_it_at_a_start() -> None:
     desk = Desk()
     cleaned(desk).close(0, clean=False)
     desk.half.delete(desk.path(COMPACTED_MARKER))
-    assert desk.open(cleanup_policy=("compact",)).may_have_gaps
+    assert desk.open(cleanup_policy=("compact",)).gaps.is_set
     log = desk.open(cleanup_policy=("delete",))
     assert [record.offset for record in read_all(log)] == EXPECTED
-    assert log.may_have_gaps
+    assert log.gaps.is_set
 
 
 def test_a_gap_is_damage_in_a_log_that_was_never_compacted() -> None:

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.errors import CorruptLogError, StorageError
-from sparklog.executors.log.clean_offset import encode_clean_offset
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.names import CLEAN_OFFSET, FULL_TRUNCATION
+from sparklog.executors.log.offset_file import encode_offset
 from sparklog.executors.log.steps import run_through
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import (
@@ -258,9 +258,9 @@ def test_a_clean_offset_is_never_above_the_end_of_the_log() -> None:
     log.flush(0)
     cleaned_below(log, 5)
     log.close(0)
-    desk.half.put(desk.path(CLEAN_OFFSET), encode_clean_offset(9))
+    desk.half.put(desk.path(CLEAN_OFFSET), encode_offset(9))
     assert desk.open(clean=True).clean_offset == 5
-    assert desk.half.read(desk.path(CLEAN_OFFSET)) == encode_clean_offset(5)
+    assert desk.half.read(desk.path(CLEAN_OFFSET)) == encode_offset(5)
 
 
 @pytest.mark.parametrize("data", [b"", b"1\n5\n", b"0\n5", b"0\n-5\n", b"0\n\xff\n", b"0\n5\n6\n"])

@@ -86,6 +86,7 @@ def test_a_cleaned_segment_takes_the_place_of_three(desk: Desk) -> None:
     again = desk.open(clean=True)
     assert offsets(again) == AFTER
     assert again.log_end_offset == 63
+    assert again.gaps.bound_in(63) == 60, "the active segment is never cleaned"
     again.check_invariants()
 
 
