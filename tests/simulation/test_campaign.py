@@ -33,6 +33,7 @@ PINNED = {
     1208: "a torn tail that was cut off without a flush came back below flushed records",
     1054: "brokers followed a replaced control plane that had nothing to commit for a minute",
     10484: "a topic was created on a broker that had lost its disk, which was to be waited for",
+    10480: "the same of __consumer_offsets, which the operator took for held, and left leaderless",
     11437: "a broker that had been cut off heard of its leadership when it was over",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
 }

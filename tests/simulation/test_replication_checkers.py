@@ -8,6 +8,7 @@ from sparklog.metadata import (
     BrokerRemoved,
     BrokerUnfenced,
     ControllerChanged,
+    PartitionsAdded,
 )
 from sparklog.types import NO_NODE
 from tests.simulation.checkers import (
@@ -19,6 +20,7 @@ from tests.simulation.checkers import (
     replicas,
 )
 from tests.simulation.checkers import committed as committed_check
+from tests.simulation.checkers.copies import follow
 from tests.simulation.events import (
     BrokerDied,
     EndListed,
@@ -126,6 +128,41 @@ def test_who_stopped_uncleanly_counts_in_a_topic_that_is_created_then() -> None:
     first = committed(registered(1, clean=True))
     both = committed(registered(1, life=3), *created().records)
     assert elections.check(History.of(first, both), FinalState()) == []
+
+
+def test_a_disk_that_was_lost_before_a_partition_was_created_there_holds_nothing_of_it() -> None:
+    """The simulated operator asks for an unclean election then."""
+
+    def emptied(*events: Event) -> set[int]:
+        return follow(History.of(known, *events))[LOG].emptied
+
+    known = committed(registered(1, clean=True, life=1), BrokerUnfenced(broker_id=1))
+    killed = BrokerDied(broker=1, incarnation=UUID(int=1))
+    died = replace(killed, disk_lost=True)
+    assert emptied(died, created()) == emptied(created(), died) == {1}
+    assert emptied(killed, created()) == set()
+    new_disk = registered(1, clean=True, disk=2, life=2)
+    assert emptied(died, committed(new_disk, *created().records)) == set()
+    added = committed(PartitionsAdded(topic="t", partitions=(STATE,)))
+    both = follow(History.of(known, created(), died, added))
+    assert [copies.emptied for copies in both.values()] == [{1}, {1}]
+
+
+def test_a_disk_that_was_lost_before_a_partition_was_created_there_is_not_waited_for() -> None:
+    told = Told()
+    known = committed(*(registered(broker, clean=True, life=1) for broker in (1, 2, 3)))
+    alive = committed(*(BrokerUnfenced(broker_id=broker) for broker in (1, 2, 3)))
+    silent = BrokerFenced(broker_id=1, reason="silent")
+    events = [
+        created(),
+        committed(silent, told.now(NO_NODE, ())),
+        committed(told.now(2, (2,))),
+    ]
+    died = BrokerDied(broker=1, disk_lost=True, incarnation=UUID(int=1))
+    assert elections.check(History.of(known, alive, died, *events), FinalState()) == []
+    assert elections.check(History.of(known, alive, *events), FinalState()) == [
+        f"{NAME}: broker 2 was elected after 0 ms, [1] were not waited for"
+    ]
 
 
 def test_who_stopped_uncleanly_does_not_count() -> None:
