@@ -35,6 +35,7 @@ PINNED = {
     10484: "a topic was created on a broker that had lost its disk, which was to be waited for",
     10480: "the same of __consumer_offsets, which the operator took for held, and left leaderless",
     11437: "a broker that had been cut off heard of its leadership when it was over",
+    10621: "an eligible replica that was away during a deletion led, and was to know of it",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
 }
 

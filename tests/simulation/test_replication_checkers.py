@@ -13,16 +13,19 @@ from sparklog.metadata import (
 from sparklog.types import NO_NODE
 from tests.simulation.checkers import (
     acknowledged,
+    deletions,
     elections,
     handover,
     leaders,
     monotone,
+    read_bounds,
     replicas,
 )
 from tests.simulation.checkers import committed as committed_check
 from tests.simulation.checkers.copies import follow
 from tests.simulation.events import (
     BrokerDied,
+    DeleteRecordsInvoked,
     EndListed,
     Event,
     Fetched,
@@ -30,6 +33,7 @@ from tests.simulation.events import (
     MayStop,
     ProduceAcked,
     ProduceInvoked,
+    RecordsDeleted,
     ReplicaEnd,
     ReplicaSeen,
     SeenBatch,
@@ -242,6 +246,42 @@ def test_what_is_read_was_committed_before() -> None:
 
     assert found(2) == []
     assert found(1) == [f"{NAME}: r read offset 1 before any high watermark was above it"]
+
+
+def test_an_eligible_replica_that_was_away_during_a_deletion_leads_with_the_records() -> None:
+    deletion = [
+        DeleteRecordsInvoked(op=1, log=LOG, before=2),
+        RecordsDeleted(op=1, low_watermark=2),
+    ]
+
+    def found(*story: Event) -> set[str]:
+        begun = created(2, replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2)))
+        read = Fetched(
+            asked=len(story) + 1, reader="r", log=LOG, offset=0, leader_epoch=2, high_watermark=2,
+            log_start=0, records=((0, b"a"), (1, b"b")),
+        )  # fmt: skip
+        history = History.of(begun, *story, read)
+        final = FinalState(logs={LOG: FinalLog(start=0, end=2, batches=())})
+        return {*read_bounds.check(history, FinalState()), *deletions.check(history, final)}
+
+    blamed = {
+        f"{NAME}: r read from offset 0, records below 2 had been deleted",
+        f"{NAME}: records below 2 had been deleted, the log starts at 0",
+    }
+    told = Told(replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2)))
+    fenced, late = BrokerFenced(broker_id=2, reason="silent"), told.now(1, (1,), (2,))
+    away = committed(fenced, late)
+    both = committed(told.now(NO_NODE, (), (2, 1)))
+    back = committed(BrokerUnfenced(broker_id=2), told.now(2, (2,), (1,)))
+    assert found(away, *deletion, both, back) == set()
+    assert found(away, committed(BrokerUnfenced(broker_id=2)), *deletion, both, back) == set()
+    assert found(*deletion, away, both, back) == blamed, "it was waited for"
+    assert found(committed(late), *deletion, both, back) == blamed, "so is a late one that lives"
+    assert found(away, both, back, *deletion) == blamed, "it was asked itself"
+    joined = committed(replace(late, state=replace(late.state, isr=(1, 2), eligible=())))
+    assert found(away, *deletion, joined, both, back) == blamed, "it fetched what the log is"
+    same = committed(replace(late, state=replace(late.state, leader_epoch=2)))
+    assert found(away, *deletion, both, same) == blamed, "the same one leads again"
 
 
 def seen(broker: int, *checksums: int, hw: int | None = None, start: int = 0) -> ReplicaSeen:

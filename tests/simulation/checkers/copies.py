@@ -18,8 +18,9 @@ may be gone with it if
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from uuid import UUID
 
 from sparklog.metadata import (
@@ -114,6 +115,18 @@ class Copies:
         """As the journal had it; None before the partition was there, and after."""
         at = bisect_right(self.changes, position, key=lambda change: change[0])
         return self.changes[at - 1][1] if at and position < self.deleted_at else None
+
+    def elected_outsiders(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Who was elected between the two positions from the eligible, without having been in the
+        ISR since ``start``; and where each had left it."""
+        left: dict[int, int] = {}
+        for (_, before), (at, after) in pairwise(self.changes):
+            if at > end:
+                return
+            elected = after.leader if after.leader != before.leader else NO_NODE
+            if at > start and elected in before.eligible and left.get(elected, NEVER) <= start:
+                yield elected, left[elected]
+            left |= dict.fromkeys(set(before.isr).difference(after.isr), at)
 
     @property
     def ever_moved(self) -> bool:

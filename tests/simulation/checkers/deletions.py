@@ -39,20 +39,20 @@ def _retention(name: str) -> bool:
 
 
 def _kept(history: History, final: FinalState, promises: Promises) -> Iterator[str]:
-    """What an acknowledged DeleteRecords left; a kill may bring it back, a stop may not."""
+    """What an acknowledged DeleteRecords left, and nothing may have brought back: no stop may."""
     ends = history.ends(RecordsDeleted)
     for start, asked in history.each(DeleteRecordsInvoked):
         if asked.op not in ends:
             continue
-        _, answer = ends[asked.op]
+        done, answer = ends[asked.op]
         if answer.low_watermark < asked.before:
             yield (
                 f"{asked.log}: records below {asked.before} were to be deleted, the answer was "
                 f"{answer.low_watermark}"
             )
         state = final.logs.get(asked.log)
-        died = promises.died(asked.log, start, NEVER)
-        if state is not None and not died and state.start < answer.low_watermark:
+        undone = promises.deletion_may_be_undone(asked.log, start, done, NEVER)
+        if state is not None and not undone and state.start < answer.low_watermark:
             yield (
                 f"{asked.log}: records below {answer.low_watermark} had been deleted, the log "
                 f"starts at {state.start}"

@@ -85,6 +85,21 @@ class Promises:
         copies = self.copies.get(read.log)
         return copies is not None and not copies.is_alone
 
+    def deletion_may_be_undone(self, log: LogId, start: int, done: int, end: int) -> bool:
+        """Whether records may be there again at ``end`` that a DeleteRecords, asked for at
+        ``start`` and acknowledged at ``done``, has deleted.
+
+        A kill may bring them back, or an unclean recovery.  So may an eligible replica that is
+        elected: DeleteRecords waits for no broker that the leader takes for fenced, as in Kafka.
+        """
+        if self.died(log, start, end) or self.may_be_lost(log, start, end):
+            return True
+        copies = self.copies.get(log)
+        return copies is not None and any(
+            self.was_away(broker, left, done)
+            for broker, left in copies.elected_outsiders(done, end)
+        )
+
     def was_committed(self, write: Write) -> bool:
         """Whether its acknowledgement said that all in-sync replicas have it."""
         copies = self.copies.get(write.log)

@@ -28,13 +28,10 @@ def check(history: History, final: FinalState) -> list[str]:
         found += _outside(read)
         for start, done, low_watermark in deleted.get(read.log, ()):
             hidden = done < read.asked and read.offset < low_watermark
-            # A replica that was away may not have heard of it, nor one that was elected for want of
-            # those that had: its log may begin anew.
-            unheard = (
-                promises.died(read.log, start, at)
-                or promises.was_away(read.follower, start, at)
-                or promises.may_be_lost(read.log, start, at)
-            )
+            # A follower that was away may not have heard of it.
+            unheard = promises.was_away(
+                read.follower, start, at
+            ) or promises.deletion_may_be_undone(read.log, start, done, at)
             if hidden and not promises.is_stale(read) and not unheard:
                 found.append(
                     f"{read.log}: {read.reader} read from offset {read.offset}, records below "
