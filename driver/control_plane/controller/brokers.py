@@ -199,5 +199,6 @@ def _registration_effects(
     if survival is LogSurvival.NOTHING and gone:
         yield WarnOperator(
             message=f"broker {broker_id} came back with a new directory; offline for good, because "
-            f"only the former one held them: {named(gone)}; delete and create the topics again"
+            f"only the former one held them: {named(gone)}; sparklog elect-leaders --unclean lets "
+            "an empty replica lead them"
         )

@@ -209,7 +209,8 @@ def test_a_new_directory_never_leads_what_the_old_one_held() -> None:
         effects=(
             WarnOperator(
                 message="broker 1 came back with a new directory; offline for good, because only "
-                "the former one held them: a-0; delete and create the topics again"
+                "the former one held them: a-0; sparklog elect-leaders --unclean lets an empty "
+                "replica lead them"
             ),
         ),
     )

@@ -195,7 +195,8 @@ def test_only_what_nobody_else_had_is_called_offline_for_good() -> None:
     assert decision.effects == (
         WarnOperator(
             message="broker 1 came back with a new directory; offline for good, because only the "
-            "former one held them: a-0; delete and create the topics again"
+            "former one held them: a-0; sparklog elect-leaders --unclean lets an empty replica "
+            "lead them"
         ),
     )
     assert under_test.state("a", 1).eligible == (2,)
