@@ -5,7 +5,8 @@ records are fetched.
 """
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -76,10 +77,10 @@ def consume(
         str | None, typer.Option("--key-separator", "-K", help="Text: show keys before values.")
     ] = None,
 ) -> None:
-    """Print records, new ones only unless told otherwise, and follow the topic until Ctrl-C."""
-    import asyncio
-    from contextlib import suppress
+    """Print records, new ones only unless told otherwise, and follow the topic until Ctrl-C.
 
+    A member of a group commits what was printed and leaves the group, after SIGTERM too.
+    """
     if from_beginning and offset is not None:
         raise typer.BadParameter("it excludes --from-beginning", param_hint="--offset")
     for value, option in ((offset, "--offset"), (partition, "--partition")):
@@ -97,26 +98,39 @@ def consume(
 
         logging.basicConfig(level=logging.WARNING, format="warning: %(message)s")
     start = -2 if from_beginning else offset
-    with suppress(KeyboardInterrupt):
-        if group is not None:
-            asyncio.run(
-                _consume_with_group(
-                    bootstrap,
-                    topic,
-                    group,
-                    from_beginning,
-                    maximum,
-                    until_end,
-                    skip_undecodable,
-                    printer,
-                )
-            )
-            return
-        asyncio.run(
-            _consume(
-                bootstrap, topic, partition, start, maximum, until_end, skip_undecodable, printer
+    if group is not None:
+        _run_until_stopped(
+            _consume_with_group(
+                bootstrap,
+                topic,
+                group,
+                from_beginning,
+                maximum,
+                until_end,
+                skip_undecodable,
+                printer,
             )
         )
+        return
+    _run_until_stopped(
+        _consume(bootstrap, topic, partition, start, maximum, until_end, skip_undecodable, printer)
+    )
+
+
+def _run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end, or until Ctrl-C or SIGTERM cancels the work."""
+    import asyncio
+    import signal
+    from contextlib import suppress
+
+    async def run() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await work
+
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(run())
 
 
 class _Printer:

@@ -258,3 +258,22 @@ def test_further_data_dirs_share_the_logs_and_one_may_be_missing(
     log = (tmp_path / "data/logs/broker-1.log").read_text()
     said = re.findall(r"(t-\d) is in none of the data directories that work", log)
     assert len(set(said)) == 2, log  # of each again every ten seconds
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_consumer_that_is_stopped_leaves_its_group(
+    serve: Callable[..., Server], number: signal.Signals
+) -> None:
+    server = serve("--brokers", "1", "--set", "group.initial.rebalance.delay.ms=0")
+    answer(server, "topics", "create", "t")
+    answer(server, "produce", "t", lines="a\n")
+    group = ("--group", "g", "--from-beginning", "--bootstrap", server.bootstrap)
+    consumer = subprocess.Popen(
+        [*COMMAND, "consume", "t", *group], stdout=subprocess.PIPE, text=True
+    )
+    assert consumer.stdout is not None
+    assert consumer.stdout.readline() == "a\n"
+    consumer.send_signal(number)
+    assert (consumer.communicate(timeout=30)[0], consumer.returncode) == ("", 0)
+    (described,) = answer(server, "groups", "describe", "g")
+    assert (described["state"], [row["lag"] for row in described["offsets"]]) == ("Empty", [0])
