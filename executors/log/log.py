@@ -195,13 +195,15 @@ class Log(DurableLog):
         headers: Sequence[BatchHeader],
         now_ms: int,
         aborted: AbortedTxn | None = None,
+        committed: int = 0,
     ) -> AppendInfo:
         """Write stamped and checked batches at the log's end, after a roll if one is due.
 
         The joined ``buffers`` are the batches, and ``headers`` are the stamped headers.
-        ``aborted`` is the transaction that a marker among them aborts.  A single batch may be
-        larger than a segment, because a leader may have taken it under other settings.  Raises
-        StorageError, KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
+        ``aborted`` is the transaction that a marker among them aborts.  ``committed`` is the high
+        watermark of the leader that a follower copies them from.  A single batch may be larger than
+        a segment, because a leader may have taken it under other settings.  Raises StorageError,
+        KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -213,7 +215,7 @@ class Log(DurableLog):
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
-        self.gaps.set_before(headers, self.log_end_offset)
+        self.gaps.copies(headers, self.log_end_offset, committed)
         self._changed = True
         self._files.appended[self.partition_dir] = None
         active = self._segments.active

@@ -94,8 +94,6 @@ class Partition(Replica):
         if held is not None and state.partition_epoch < held.partition_epoch:
             return []
         self.state = state
-        if self.node_id in state.isr and self.log.offline is None:
-            self.log.gaps.learn(self.log.log_end_offset)
         changed = held is None or (held.leader, held.leader_epoch) != (
             state.leader,
             state.leader_epoch,

@@ -3,21 +3,25 @@
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.executors.log.gap_marker import GapMarker
+from sparklog.executors.log.gap_marker import STEP, GapMarker
 from sparklog.executors.log.names import COMPACTED_MARKER
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.wire.records.batch import read_header
-from tests.unit.executors.log.log_fixtures import batch
+from sparklog.wire.records.batch import BatchHeader, read_header
+from sparklog.wire.records.builder import Record, encode_batch
 
 DIR = "t-0"
-#: An offset that no bound reaches.
-END = 1000
 
 
 def loaded(half: MemoryBackend) -> GapMarker:
     marker = GapMarker(half, DIR)
     marker.load()
     return marker
+
+
+def header(base_offset: int, *offsets: int, last: int) -> BatchHeader:
+    records = [Record(offset=offset, value=b"v") for offset in offsets]
+    delta = last - base_offset
+    return read_header(encode_batch(records, base_offset=base_offset, last_offset_delta=delta))
 
 
 @pytest.fixture
@@ -29,87 +33,79 @@ def half() -> MemoryBackend:
 
 def test_a_log_without_the_file_has_no_gaps(half: MemoryBackend) -> None:
     marker = loaded(half)
-    marker.learn(5)
-    assert (marker.is_set, marker.bound_in(END)) == (False, 0)
+    marker.settle(5)
+    marker.copies([header(4, 4, 5, last=5), header(6, 6, last=6)], 4, 100)
+    assert (marker.is_set, marker.bound) == (False, 0)
     assert not half.exists(f"{DIR}/{COMPACTED_MARKER}")
 
 
-def test_a_bound_only_rises(half: MemoryBackend) -> None:
-    marker = loaded(half)
-    for bound, expected in ((5, 5), (3, 5), (9, 9)):
-        marker.set(bound)
-        assert marker.bound_in(END) == loaded(half).bound_in(END) == expected
-
-
-def test_a_bound_that_is_not_known_is_the_end_of_the_log_until_it_is_learnt(
-    half: MemoryBackend,
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [header(4, 4, last=4), header(6, 6, last=6)],
+        [header(4, 4, last=5), header(6, 6, last=6)],
+        [header(4, last=5), header(6, 6, last=6)],
+    ],
+    ids=["between", "inside", "emptied"],
+)
+@pytest.mark.parametrize(("committed", "bound"), [(0, 7), (7, 7), (50, 50)])
+def test_copied_gaps_are_due_to_committed_records(
+    half: MemoryBackend, batches: list[BatchHeader], committed: int, bound: int
 ) -> None:
     marker = loaded(half)
-    marker.set(5)
-    marker.set(None)
-    marker.set(7)
-    assert marker.bound_in(END) == loaded(half).bound_in(END) == END
-    marker.learn(20)
-    marker.learn(30)
-    assert marker.bound_in(END) == loaded(half).bound_in(END) == 20
+    marker.copies(batches, 4, committed)
+    assert (marker.bound, loaded(half).bound) == (bound, STEP)
+    marker.copies([header(7, 7, last=7)], 7, 1000)
+    assert marker.bound == bound, "there are no gaps"
 
 
-def test_a_gap_before_a_batch_has_an_unknown_bound(half: MemoryBackend) -> None:
+def test_a_bound_only_rises_and_the_file_is_seldom_written(half: MemoryBackend) -> None:
     marker = loaded(half)
-    headers = [read_header(batch(offset, (0, 0))) for offset in (4, 6, 9)]
-    marker.set_before(headers[:2], 4)
-    assert not marker.is_set
-    marker.set(5)
-    marker.set_before(headers[:2], 4)
-    assert marker.bound_in(END) == 5
-    marker.set_before(headers, 4)
-    assert loaded(half).bound_in(END) == END
+    path = f"{DIR}/{COMPACTED_MARKER}"
+    for bound, expected, in_file in ((0, 0, 0), (5, 5, STEP), (3, 5, STEP), (STEP, STEP, STEP)):
+        marker.cleaned(bound)
+        assert (marker.bound, loaded(half).bound) == (expected, in_file)
+    half.delete(path)
+    marker.cleaned(STEP)
+    assert not half.exists(path), "it is there already"
+    marker.cleaned(STEP + 1)
+    assert loaded(half).bound == 2 * STEP
 
 
-def test_a_file_that_cannot_be_read_tells_nothing_of_the_bound(half: MemoryBackend) -> None:
-    half.put(f"{DIR}/{COMPACTED_MARKER}", b"0\n12")
-    assert loaded(half).bound_in(END) == END
-
-
-def test_a_bound_that_cannot_be_written_stays_unknown(half: MemoryBackend) -> None:
+@pytest.mark.parametrize("data", [b"", b"0\n12", b"x"])
+def test_a_file_without_a_bound_gets_the_end_of_the_log(half: MemoryBackend, data: bytes) -> None:
+    half.put(f"{DIR}/{COMPACTED_MARKER}", data)
     marker = loaded(half)
-    marker.set(None)
-    half.faults.fail_next(1)
-    marker.learn(20)
-    assert marker.bound_in(END) == END
-    assert loaded(half).bound_in(END) == END
+    assert (marker.is_set, marker.bound) == (True, 0)
+    marker.settle(20)
+    assert (marker.bound, loaded(half).bound) == (20, STEP)
+    again = loaded(half)
+    again.settle(STEP + 5)
+    assert again.bound == STEP, "it has one"
 
 
 def test_what_cannot_be_written_is_not_said(half: MemoryBackend) -> None:
     marker = loaded(half)
     half.faults.fail_next(1)
     with pytest.raises(StorageError):
-        marker.set(3)
+        marker.cleaned(3)
     assert (marker.is_set, loaded(half).is_set) == (False, False)
-    marker.set(3)
-    half.faults.fail_next(1)
-    with pytest.raises(StorageError):
-        marker.set(None)
-    assert marker.bound_in(END) == loaded(half).bound_in(END) == 3
+    marker.cleaned(3)
+    assert loaded(half).bound == STEP
 
 
-@pytest.mark.parametrize("learnt", [None, 50])
 def test_what_the_log_finds_out_meanwhile_is_not_overwritten(
-    half: MemoryBackend, learnt: int | None, monkeypatch: pytest.MonkeyPatch
+    half: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A swap writes its bound in another thread, while the log copies a gap."""
     marker = loaded(half)
-    marker.set(5)
     put = half.put
 
     def put_slowly(path: str, data: bytes) -> None:
         monkeypatch.undo()
-        marker.set(None)
-        if learnt is not None:
-            marker.learn(learnt)
+        marker.copies([header(4, last=4)], 4, STEP + 1)
         put(path, data)
 
     monkeypatch.setattr(half, "put", put_slowly)
-    marker.set(9)
-    expected = END if learnt is None else learnt
-    assert marker.bound_in(END) == loaded(half).bound_in(END) == expected
+    marker.cleaned(9)
+    assert (marker.bound, loaded(half).bound) == (STEP + 1, 2 * STEP)

@@ -373,23 +373,6 @@ def test_a_copy_with_gaps_survives_a_loss_of_power(policy: tuple[str, ...]) -> N
     trio.check()
 
 
-def test_how_far_copied_gaps_reach_is_known_in_the_isr_and_after_a_restart() -> None:
-    trio = elected()
-    trio.change_isr(1)
-    with_gaps(trio)
-    trio.catch_up(2)
-    log_end = trio[2].log.log_end_offset
-    assert trio[2].log.gaps.bound_in(log_end) == log_end == 26
-    trio.change_isr(1, 2)
-    trio.append(b"later")
-    trio.catch_up(2)
-    assert trio[2].log.gaps.bound_in(27) == 26
-    trio.crash(2, 10**9)
-    trio.restart(2)
-    assert trio[2].log.gaps.bound_in(27) == 26
-    trio.check()
-
-
 # the leader's log start
 
 

@@ -11,10 +11,12 @@ from sparklog.executors.partition import (
     EpochEnd,
     FlushLog,
     IsrProposal,
+    Partition,
     ResumeFetching,
 )
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import NO_NODE
+from sparklog.wire.records.batch import read_header
 from tests.unit.executors.partition.partition_maker import NOW, TP, batch
 from tests.unit.executors.partition.replica_trio import EVERYTHING, Trio
 
@@ -391,18 +393,52 @@ def test_a_log_that_diverges_below_its_clean_offset_is_copied_anew(
     trio.check()
 
 
-@pytest.mark.parametrize(("bound", "kept"), [(3, 3), (4, 0), (None, 0)])
-@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("bound", "kept"), [(0, 3), (3, 3), (4, 0)])
 def test_a_log_with_gaps_that_diverges_below_their_bound_is_copied_anew(
-    bound: int | None, kept: int, restarted: bool
+    bound: int, kept: int
 ) -> None:
     """Records may be missing because of later ones, which may be in the part that goes."""
     trio = diverged()
-    trio[1].log.gaps.set(bound)
-    if restarted:
-        trio.crash(1, EVERYTHING)
-        trio.restart(1)
+    trio[1].log.gaps.cleaned(bound)
     assert trio.truncate(1, answer(trio)) is not None
     assert trio[1].log.log_end_offset == kept
     trio.catch_up(1)
     assert trio.values(1) == trio.values(2) == [b"c0", b"c1", b"c2", b"new"]
+
+
+def put(replica: Partition, offset: int, *values: bytes, **more: object) -> None:
+    """A batch as a leader has it in its log."""
+    data = batch(*values, base_offset=offset, leader_epoch=0, **more)
+    replica.log.append([data], [read_header(data)], NOW)
+
+
+def compacted(leader: Partition, *, emptied: bool) -> None:
+    """0, 1 and 2 are gone because of 8, 9 and 10: without a batch, or with an emptied one."""
+    if emptied:
+        put(leader, 0, last_offset_delta=2)
+    for offset in range(3, 12):
+        put(leader, offset, b"v%d" % offset)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_copy_of_a_part_of_a_compacted_log_is_made_anew_after_an_unclean_election(
+    emptied: bool, restarted: bool
+) -> None:
+    trio = Trio(3)
+    trio.elect(1, isr=[1])
+    for offset in range(5):
+        put(trio[3], offset, b"v%d" % offset)
+    compacted(trio[1], emptied=emptied)
+    trio.append(b"last")
+    assert trio[1].high_watermark > 10
+    while trio[2].log.log_end_offset < 7:
+        trio.fetch(2, max_bytes=1)
+    trio.crash(1)
+    if restarted:
+        trio.crash(2, EVERYTHING)
+        trio.restart(2, tell=False)
+    trio.elect(3, isr=[3])
+    trio.append(b"new")
+    trio.catch_up(2)
+    assert trio.values(2) == trio.values(3) == [*(b"v%d" % n for n in range(5)), b"new"]
