@@ -160,7 +160,7 @@ class LogCleaner:
             log.segments,
             config=partition.config,
             clean_offset=log.clean_offset,
-            log_start_offset=log.log_start_offset,
+            log_start_offset=log.local_log_start_offset,
             stable_offset=partition.durable_stable_offset,
             now_ms=now_ms,
         )

@@ -48,8 +48,8 @@ class LogLoader:
         leader_epoch = partition.leader_epoch
         async with self._gate:
             partition.require_leader(leader_epoch)
-            offset = partition.log.log_start_offset
-            while (offset := max(offset, partition.log.log_start_offset)) < (
+            offset = partition.log.local_log_start_offset
+            while (offset := max(offset, partition.log.local_log_start_offset)) < (
                 end := partition.log.log_end_offset
             ):
                 read = partition.read(

@@ -16,7 +16,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         tp = TopicPartition(replica_manager.topic_name(request.topic_id), request.partition)
         partition = replica_manager.find(tp.topic, tp.partition)
         log = partition.log
-        if not log.log_start_offset <= request.offset < log.log_end_offset:
+        if not log.local_log_start_offset <= request.offset < log.log_end_offset:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, str(log.out_of_range(request.offset)))
         log.damage.suspect(request.offset)
         return ReportDamageResponse()

@@ -73,7 +73,7 @@ class Log(DurableLog):
         self.times = TimeSearch(
             loaded.segments,
             loaded.epochs,
-            ends=lambda: (self._log_start_offset, self._files_generation()),
+            ends=lambda: (self.local_log_start_offset, self._files_generation()),
             on_damage=self.damage.read_failed,
         )
         self._deleted = DeletedSegments(half)
@@ -162,7 +162,13 @@ class Log(DurableLog):
 
     @property
     def log_start_offset(self) -> int:
+        """The first offset of the log; ``local_log_start_offset`` may be a later one."""
         return self._log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset in the files here; nothing below can be read from them (KIP-405)."""
+        return max(self._log_start_offset, self._segments[0].base_offset)
 
     @property
     def size(self) -> int:
@@ -262,10 +268,11 @@ class Log(DurableLog):
         The batches end below ``end_offset`` and have at most ``max_bytes``, but with ``min_one`` at
         least one batch is read.  ``with_aborted`` adds the aborted transactions with data in them.
         With ``skip_emptied``, batches without records are skipped if a later segment has records.
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [log start, log end], CorruptLogError where
-        the log is damaged, and its subclass DamagedRangeError where the damaged offsets are known.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) outside [local log start, log end], CorruptLogError
+        where the log is damaged, and its subclass DamagedRangeError where the damaged offsets are
+        known.
         """
-        if not self._log_start_offset <= offset <= self.log_end_offset:
+        if not self.local_log_start_offset <= offset <= self.log_end_offset:
             raise self.out_of_range(offset)
         end_offset = min(end_offset, self.log_end_offset)
         try:
@@ -288,7 +295,7 @@ class Log(DurableLog):
         return KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"offset {offset} of {self.topic_partition} is outside "
-            f"[{self._log_start_offset}, {self.log_end_offset}]",
+            f"[{self.local_log_start_offset}, {self.log_end_offset}]",
         )
 
     # deleting
@@ -404,6 +411,7 @@ class Log(DurableLog):
         """
         self._require_writable()
         self.truncating = True
+        fully = fully or offset <= self.local_log_start_offset
         self._log_start_offset = self._truncation.begin(offset, self._log_start_offset, fully=fully)
 
     def detach(self) -> FileCache:
@@ -428,7 +436,7 @@ class Log(DurableLog):
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        if self._truncation.drops_everything(offset, self._log_start_offset):
+        if offset <= self.local_log_start_offset:  # nothing is left
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
         self._truncate(self._truncation.truncate_to, offset, now_ms)

@@ -56,17 +56,14 @@ class LogTruncation:
         #: The log start when the truncation began.
         self._log_start_before = 0
 
-    def drops_everything(self, offset: int, log_start_offset: int) -> bool:
-        """Whether a truncation to ``offset`` leaves nothing of the log."""
-        return offset <= max(log_start_offset, self._segments[0].base_offset)
-
     def begin(self, offset: int, log_start_offset: int, *, fully: bool) -> int:
         """Lower the recovery point to the lowest end that the truncation may leave.
 
-        Returns the log start offset to use until the truncation ends.
+        With ``fully``, nothing is left of the log.  Returns the log start offset to use until the
+        truncation ends.
         """
         self._log_start_before = log_start_offset
-        if fully or self.drops_everything(offset, log_start_offset):
+        if fully:
             log_start_offset = min(log_start_offset, offset)
             self._flush.begin_truncation(log_start_offset)
         else:

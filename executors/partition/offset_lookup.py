@@ -24,7 +24,8 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
     Raises KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE.
     """
     if timestamp in (OffsetSpec.EARLIEST, OffsetSpec.EARLIEST_LOCAL):
-        start = log.log_start_offset
+        is_local = timestamp == OffsetSpec.EARLIEST_LOCAL
+        start = log.local_log_start_offset if is_local else log.log_start_offset
         return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
     if timestamp < OffsetSpec.EARLIEST_LOCAL:
         return None  # these ask for tiered segments, which do not exist

@@ -67,7 +67,7 @@ class Replica:
         self.producers = producers
         self.config = config
         self.state: PartitionImage | None = None
-        self.high_watermark = log.log_start_offset
+        self.high_watermark = log.local_log_start_offset
         #: The log end offset when this replica became the leader.
         self.epoch_start_offset = NO_OFFSET
         self._flush_promised = NO_OFFSET
@@ -145,7 +145,7 @@ class Replica:
         """Lower all offsets that lie above the new end of a truncated log."""
         log = self.log
         self.high_watermark = max(
-            min(self.high_watermark, log.log_end_offset), log.log_start_offset
+            min(self.high_watermark, log.log_end_offset), log.local_log_start_offset
         )
         self._flush_promised = min(self._flush_promised, log.log_end_offset)
         self._unread_bytes = 0
@@ -225,7 +225,7 @@ class Replica:
         if last_fetched_epoch >= 0 and offset >= start:
             diverging = find_divergence(log, self.leader_epoch, last_fetched_epoch, offset)
         if diverging is None:
-            if not start <= offset <= log_end:
+            if not log.local_log_start_offset <= offset <= log_end:
                 raise log.out_of_range(offset)
             if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)

@@ -120,7 +120,7 @@ class RangeRepairer:
             and log.offline is None
             and log.damage.holds(segment)
             and damaged in segment.damaged
-            and damaged.end_offset > log.log_start_offset
+            and damaged.end_offset > log.local_log_start_offset
         )
 
     async def _repair_from(
@@ -138,8 +138,8 @@ class RangeRepairer:
         connection = await self._tools.connect(broker.endpoint)
         try:
             while not repair.part_due:
-                # No reader may read below the log start, and the batch there may begin earlier.
-                offset = max(repair.next_offset, partition.log.log_start_offset)
+                # No reader may read below the start, and the batch there may begin earlier.
+                offset = max(repair.next_offset, partition.log.local_log_start_offset)
                 records = await _fetch(connection, partition, offset)
                 try:
                     took = repair.take(records)
