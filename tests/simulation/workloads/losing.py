@@ -8,7 +8,10 @@ import asyncio
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from uuid import UUID
 
+from sparklog.executors.log.names import PARTITION_METADATA
+from sparklog.executors.log.partition_metadata import encode_partition_metadata
 from sparklog.storage_backends.memory_nodes import FileNode, FolderNode
 from tests.simulation.checkers.copies import Copies, follow
 from tests.simulation.events import LogLost
@@ -103,6 +106,8 @@ def _lose(
     partition_dir = home.live.get(name) if isinstance(home, FolderNode) else None
     if not isinstance(home, FolderNode) or not isinstance(partition_dir, FolderNode):
         return False
+    if not _belongs_to(partition_dir, copies.log.topic_id):
+        return False  # the broker has not heard yet that a former topic of this name was deleted
     if whole:
         del home.live[name]
         home.durable.pop(name, None)
@@ -114,3 +119,8 @@ def _lose(
     logs[-1].cut(size)
     del logs[-1].flushed[size:]
     return True
+
+
+def _belongs_to(partition_dir: FolderNode, topic_id: UUID) -> bool:
+    metadata = partition_dir.live.get(PARTITION_METADATA)
+    return isinstance(metadata, FileNode) and metadata.data == encode_partition_metadata(topic_id)
