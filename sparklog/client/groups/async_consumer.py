@@ -300,15 +300,15 @@ class AsyncConsumer:
 
     async def _leave(self, deadline: Deadline) -> None:
         while (callback := await self.core.leave_step(deadline)) is not None:
-            await self._call_back(callback)
+            await self._call_back(callback, deadline)
 
-    async def _call_back(self, callback: RunCallback) -> None:
+    async def _call_back(self, callback: RunCallback, leave_by: Deadline | None = None) -> None:
         try:
             answer = call_listener(self._listener, callback)
             if inspect.isawaitable(answer):
                 await answer
         finally:
-            await self.core.finish_callback(callback)
+            await self.core.finish_callback(callback, leave_by)
 
 
 def call_listener(listener: RebalanceListener, callback: RunCallback) -> Awaitable[Any] | None:

@@ -270,10 +270,11 @@ class Consumer:
             callback = self._run(self._core.leave_step(deadline), deadline.left_s + GRACE_S)
             if callback is None:
                 return
-            self._call_back(callback)
+            self._call_back(callback, deadline)
 
-    def _call_back(self, callback: RunCallback) -> None:
+    def _call_back(self, callback: RunCallback, leave_by: Deadline | None = None) -> None:
         try:
             call_listener(self._listener, callback)
         finally:
-            self._run(self._core.finish_callback(callback), self._api_timeout_s + GRACE_S)
+            limit = self._api_timeout_s + GRACE_S
+            self._run(self._core.finish_callback(callback, leave_by), limit)

@@ -68,12 +68,14 @@ class CoordinatorLink(CoordinatorChannel):
         if not offsets:
             return
         request = commit_request(identity, offsets)
+        deadline = Deadline(timeout_s)
 
         async def attempt() -> None:
-            response = await self.request(request, at_most=NAMES_UNTIL)
+            limit_s = min(self.request_timeout_s, deadline.left_s)
+            response = await self.request(request, timeout_s=limit_s, at_most=NAMES_UNTIL)
             self.noting_moves(lambda: check_commit(response, self.group_id))
 
-        await retry(attempt, Deadline(timeout_s))
+        await retry(attempt, deadline)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float, *, require_stable: bool

@@ -64,8 +64,6 @@ class GroupConsumer:
         self._matched: frozenset[str] = frozenset()
         self._news = asyncio.Event()
         self._woken = False
-        #: When the consumer that leaves its group must have left it.
-        self._leave_by: Deadline | None = None
         self._link: CoordinatorLink | None = None
         self._member: GroupMember | None = None
         self._commits: OffsetCommits | None = None
@@ -236,25 +234,32 @@ class GroupConsumer:
 
     # callbacks
 
-    async def _begin_callback(self, callback: RunCallback) -> RunCallback:
+    async def _begin_callback(
+        self, callback: RunCallback, leave_by: Deadline | None = None
+    ) -> RunCallback:
         """Prepare the call of the listener."""
         match callback.kind:
             case CallbackKind.REVOKED:
-                await self._commit_before_loss()
+                await self._commit_before_loss(leave_by)
             case CallbackKind.LOST:
                 await self._drop(callback.partitions)
             case CallbackKind.ASSIGNED:
                 self.starts.add(callback.partitions, held=True)
         return callback
 
-    async def finish_callback(self, callback: RunCallback) -> None:
-        """Carry out the change, after the listener was called."""
+    async def finish_callback(
+        self, callback: RunCallback, leave_by: Deadline | None = None
+    ) -> None:
+        """Carry out the change, after the listener was called.
+
+        ``leave_by`` is the deadline of ``leave_step``, if that has returned the callback.
+        """
         assert self._member is not None
         if callback.kind is CallbackKind.ASSIGNED:
             self.starts.release()
         else:
             if callback.kind is CallbackKind.REVOKED:
-                await self._finish_commits()
+                await self._finish_commits(leave_by)
             await self._drop(callback.partitions)
         self._member.callbacks.popleft()
         self._member.handle(CallbackDone())
@@ -363,26 +368,35 @@ class GroupConsumer:
         except KafkaError as error:
             logger.info("no automatic commit: %s", error)
 
-    async def _commit_before_loss(self) -> None:
+    async def _commit_before_loss(self, leave_by: Deadline | None = None) -> None:
         """Commit the consumed records before the partitions go; a failure is only logged."""
         if not self._auto_commits:
             return
+        limit_s = self._loss_limit_s
+        if leave_by is not None:
+            limit_s = min(limit_s, leave_by.left_s)
         try:
-            await self.commit(None, self._loss_limit_s)
+            await self.commit(None, limit_s)
         except SparklogError as error:
             logger.warning("the automatic commit before a rebalance failed: %s", error)
 
-    async def _finish_commits(self) -> None:
-        """Wait for the commits in the background, which the group refuses once it rebalanced."""
-        if self._commits is not None:
-            await self._commits.finish(self._loss_limit_s)
+    async def _finish_commits(self, leave_by: Deadline | None) -> None:
+        """Wait for the commits in the background, which the group refuses once it rebalanced.
+
+        While the member leaves, they get half of the time that is left: the other half is for the
+        last automatic commit, the listener and LeaveGroup.
+        """
+        if self._commits is None:
+            return
+        limit_s = self._loss_limit_s
+        if leave_by is not None:
+            limit_s = min(limit_s, leave_by.left_s / 2)
+        await self._commits.finish(limit_s)
 
     @property
     def _loss_limit_s(self) -> float:
         """How long commits may hold up the loss of partitions."""
-        session_s = self.options.session_timeout_ms / 1000
-        left_s = self._api_timeout_s if self._leave_by is None else self._leave_by.left_s
-        return max(min(self._api_timeout_s, session_s, left_s), 0.0)
+        return min(self._api_timeout_s, self.options.session_timeout_ms / 1000)
 
     @property
     def _auto_commits(self) -> bool:
@@ -397,24 +411,28 @@ class GroupConsumer:
     # the end
 
     async def leave_step(self, deadline: Deadline) -> RunCallback | None:
-        """A callback to run before this member leaves the group; None after it has left."""
+        """A callback to run before this member leaves the group; None after it has left.
+
+        The callbacks run even when the time is up.  LeaveGroup is sent after the last of them; its
+        response is awaited as long as there is time.
+        """
         member = self._member
-        self._leave_by = deadline
         self._watch.stop()
         if self.subscription is None or member is None:
             if self.assignment and self._auto_commits:
-                await self._commit_before_loss()
-            self._leave_by = None
+                await self._commit_before_loss(deadline)
             await self._drop(self.assignment)
             return None
-        await self._finish_commits()
+        await self._finish_commits(deadline)
         member.handle(SubscriptionChanged(topics=None))
-        while not member.left.is_set() and not deadline.expired:
+        while not member.left.is_set():
             self._news.clear()
             if member.callbacks:
-                return await self._begin_callback(member.callbacks[0])
+                return await self._begin_callback(member.callbacks[0], deadline)
+            if deadline.expired:
+                break
             await self._await_news(deadline)
-        self.subscription = self._leave_by = None
+        self.subscription = None
         await self._drop(self.assignment)
         return None
 

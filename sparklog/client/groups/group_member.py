@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 #: Time for the response to a JoinGroup in addition to the rebalance timeout, as in Java's client.
 _JOIN_GRACE_S: Final = 5.0
+#: Time to send a LeaveGroup that is under way when the member is closed.
+_LEAVE_GRACE_S: Final = 1.0
 #: A first search may fail because the topic of offsets is being created.
 _SEARCHES_UNTIL_WARNING: Final = 5
 
@@ -79,6 +81,8 @@ class GroupMember:
         self._on_group_topics = on_group_topics
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        #: The last LeaveGroup, under way or answered.
+        self._leaving: asyncio.Task[None] | None = None
         #: Searches for the coordinator that failed in a row.
         self._searches = 0
         self._closed = False
@@ -110,10 +114,16 @@ class GroupMember:
         )
 
     async def close(self) -> None:
-        """Stop without a request; the caller lets the member leave before."""
+        """Stop without a new request; the caller lets the member leave before.
+
+        A LeaveGroup that is under way gets a moment even if the caller has no time left: without
+        it the group waits for this member until its session ends.
+        """
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._leaving is not None:
+            await asyncio.wait((self._leaving,), timeout=_LEAVE_GRACE_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -124,7 +134,9 @@ class GroupMember:
                 self._link.forget()
                 self._start(self._find())
             case SendRequest():
-                self._start(self._send(action))
+                task = self._start(self._send(action))
+                if isinstance(action.request, LeaveGroupRequest):
+                    self._leaving = task
             case ComputeAssignment():
                 self._start(self._compute(action))
             case RunCallback():
@@ -137,10 +149,11 @@ class GroupMember:
                 self.error = action.error
                 self._on_news()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _find(self) -> None:
         try:

@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from sparklog.client.deadline import Deadline
 from sparklog.client.groups.coordinator_link import CoordinatorLink
 from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
-from sparklog.errors import KafkaError, SparklogError
+from sparklog.errors import ErrorCode, KafkaError, SparklogError
 from sparklog.types import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -56,14 +57,29 @@ class OffsetCommits:
     async def commit(
         self, identity: GroupIdentity, offsets: Offsets, timeout_s: float | None = None
     ) -> None:
-        """Commit, after all earlier commits.  Raises KafkaError, ConnectError."""
-        limit = self._timeout_s if timeout_s is None else timeout_s
-        async with self._turn:
-            try:
-                await self._link.commit(identity, offsets, limit)
-            except KafkaError as error:
-                self._on_refused(identity, error)
-                raise
+        """Commit, after all earlier commits, whose end counts as a part of ``timeout_s``.
+
+        Raises KafkaError, which is REQUEST_TIMED_OUT if the earlier commits do not end in time, and
+        ConnectError.
+        """
+        deadline = Deadline(self._timeout_s if timeout_s is None else timeout_s)
+        await self._take_turn(deadline)
+        try:
+            await self._link.commit(identity, offsets, deadline.left_s)
+        except KafkaError as error:
+            self._on_refused(identity, error)
+            raise
+        finally:
+            self._turn.release()
+
+    async def _take_turn(self, deadline: Deadline) -> None:
+        try:
+            # asyncio.wait_for would lose a cancellation, or the turn itself (Python 3.11).
+            async with asyncio.timeout(deadline.left_s):
+                await self._turn.acquire()
+        except TimeoutError:
+            text = f"an earlier commit did not end within {deadline.timeout_s:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
 
     def commit_later(
         self, identity: GroupIdentity, offsets: Offsets, callback: CommitCallback | None

@@ -47,6 +47,9 @@ class GroupCluster(SmallCluster):
         #: The node of the coordinator.
         self.coordinator_id = 1
         self.committed: dict[TopicPartition, int] = {}
+        #: While this is not set, commits wait at the coordinator.
+        self.commits_may_end = asyncio.Event()
+        self.commits_may_end.set()
 
     def further_apis(self, node_id: int) -> list[ApiHandler]:
         if node_id == 0:
@@ -75,7 +78,8 @@ class GroupCluster(SmallCluster):
         self.coordinator.ask(request, answered.set_result, loop.time())
         return answered
 
-    def _commit(self, node_id: int, request: Any, code: ErrorCode) -> OffsetCommitResponse:
+    async def _commit(self, node_id: int, request: Any, code: ErrorCode) -> OffsetCommitResponse:
+        await self.commits_may_end.wait()
         now = asyncio.get_running_loop().time()
         if node_id != self.coordinator_id:
             code = ErrorCode.NOT_COORDINATOR
