@@ -63,6 +63,11 @@ class OffsetCommits:
         ConnectError.
         """
         deadline = Deadline(self._timeout_s if timeout_s is None else timeout_s)
+        if self._tasks:
+            await asyncio.sleep(0)  # tasks that have not begun ask for their turns first
+        await self._commit(identity, offsets, deadline)
+
+    async def _commit(self, identity: GroupIdentity, offsets: Offsets, deadline: Deadline) -> None:
         await self._take_turn(deadline)
         try:
             await self._link.commit(identity, offsets, deadline.left_s)
@@ -94,7 +99,7 @@ class OffsetCommits:
     ) -> None:
         failure: Exception | None = None
         try:
-            await self.commit(identity, offsets)
+            await self._commit(identity, offsets, Deadline(self._timeout_s))
         except SparklogError as error:
             failure = error
         if callback is not None:

@@ -91,3 +91,15 @@ def test_a_commit_that_is_cancelled_while_its_turn_comes_ends_and_leaves_the_tur
             assert not commits.is_busy
 
     asyncio.run(main())
+
+
+def test_a_commit_does_not_overtake_a_commit_in_the_background_that_has_not_begun() -> None:
+    async def main() -> None:
+        commits, link = slow_commits()
+        link.may_end.set()
+        commits.commit_later(US, at(1), None)
+        commits.commit_later(US, at(2), None)
+        await commits.commit(US, at(3))
+        assert link.done == [1, 2, 3]
+
+    asyncio.run(main())
