@@ -185,8 +185,9 @@ def _registration_effects(
     broker_id: int, survival: LogSurvival, partitions: "PartitionChanges"
 ) -> Iterator[Effect]:
     yield from partitions.warnings_of_losses()
-    led_by_others = [tp for tp in partitions.unclean if partitions.state(tp).leader != broker_id]
-    led_again = [tp for tp in partitions.unclean if tp not in led_by_others]
+    unclean = partitions.unclean
+    led_again = [tp for tp in unclean if partitions.state(tp).leader == broker_id]
+    led_by_others = [tp for tp in unclean if tp not in led_again]
     if led_again:
         yield WarnOperator(
             message=f"broker {broker_id} stopped uncleanly and was the last that had everything of "

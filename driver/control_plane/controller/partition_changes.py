@@ -25,7 +25,7 @@ from sparklog.driver.control_plane.controller.partition_transitions import (
     replica_lost,
 )
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
-from sparklog.types import TopicPartition
+from sparklog.types import NO_NODE, TopicPartition
 
 #: Most partitions that one log line names.
 _NAMED_MAX = 10
@@ -66,8 +66,7 @@ class PartitionChanges:
         self._failed_on = failed_on
         self._states: dict[TopicPartition, PartitionImage] = {}
         self._rules: dict[str, Rules] = {}
-        #: Partitions whose leader was elected by an unclean recovery.
-        self.unclean: dict[TopicPartition, None] = {}
+        self._unclean: dict[TopicPartition, None] = {}
         self.offline: dict[TopicPartition, None] = {}
         #: Partitions whose leader has just lost its log while no other replica can lead.
         self.unservable: dict[TopicPartition, int] = {}
@@ -106,7 +105,8 @@ class PartitionChanges:
             if tp in hosted:
                 state = self.change(tp, _losing(broker_id, is_newly_lost=tp in newly_lost))
                 if state.leader == broker_id:
-                    self.unclean.pop(tp, None)  # this leader only tells clients why it cannot serve
+                    # This leader only tells clients why it cannot serve.
+                    self._unclean.pop(tp, None)
                     if tp in newly_lost:
                         self.unservable[tp] = broker_id
 
@@ -122,10 +122,15 @@ class PartitionChanges:
         if transition.state != before:
             self._states[tp] = transition.state
         if transition.unclean:
-            self.unclean[tp] = None
+            self._unclean[tp] = None
         if transition.state.offline:
             self.offline[tp] = None
         return transition.state
+
+    @property
+    def unclean(self) -> list[TopicPartition]:
+        """Partitions whose leader was elected by an unclean recovery, and still leads."""
+        return [tp for tp in self._unclean if self.state(tp).leader != NO_NODE]
 
     def state(self, tp: TopicPartition) -> PartitionImage:
         """The partition's state after the steps so far; the partition must exist."""

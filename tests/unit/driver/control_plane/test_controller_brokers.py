@@ -3,6 +3,8 @@
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
+
 from sparklog.driver.control_plane.controller import (
     CountUncleanRecoveries,
     Decision,
@@ -407,3 +409,14 @@ def test_a_new_directory_lets_the_only_other_log_lead() -> None:
         ),
         CountUncleanRecoveries(partitions=1),
     )
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_nobody_is_called_a_leader_where_nobody_leads(lost: bool) -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    topic_id = under_test.place("a", partition(1), unclean_leader_election_enable="true")
+    offline = (OfflineReplica(topic_id=topic_id, partition=0, lost=lost),)
+    decision = under_test.register(1, incarnation=incarnation(9), offline=offline)
+    assert under_test.leaders() == {"a-0": -1}
+    assert decision.effects == ()
