@@ -5,8 +5,10 @@ without followers answers at once.  A partition that is late gets REQUEST_TIMED_
 low watermark so far, as in Kafka.  When a partition is named several times, its last target
 counts and it is answered once, as in Kafka.
 
-A fenced broker is not waited for, as in Kafka.  If its replica is eligible (KIP-966) and leads
-before it has fetched again, the records are there again until they are deleted once more.
+A broker that is fenced in the leader's cluster image is not waited for, as in Kafka.  Until its
+replica gets the new log start from the leader, a consumer that reads from that replica may still
+see the records.  If the replica leads before then, for example because it is eligible (KIP-966),
+the records are there again until they are deleted once more.
 
 Deviation: the new log start offset is on the disk before any client sees it; Kafka writes it later.
 """

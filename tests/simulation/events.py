@@ -195,6 +195,25 @@ class RecordsDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeletionDone:
+    """A leader takes a DeleteRecords for done, by the cluster image of this version."""
+
+    broker: int
+    log: LogId
+    version: int
+    low_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStartTold:
+    """A follower has taken the answer of a leader whose log starts above its own."""
+
+    broker: int
+    log: LogId
+    log_start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerDied:
     """A broker was killed, and what was not flushed may be gone, or its whole disk, or nothing.
 
@@ -446,6 +465,8 @@ Event: TypeAlias = (
     | ConfigChangeEnded
     | DeleteRecordsInvoked
     | RecordsDeleted
+    | DeletionDone
+    | LogStartTold
     | BrokerDied
     | LogLost
     | ReplicasOffline

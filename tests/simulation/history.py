@@ -14,6 +14,7 @@ from sparklog.types import NO_OFFSET
 from tests.simulation.compaction_events import CompactionEvent
 from tests.simulation.events import (
     Consumed,
+    DeleteRecordsInvoked,
     Event,
     Fetched,
     LogId,
@@ -21,6 +22,7 @@ from tests.simulation.events import (
     ProduceInvoked,
     ProduceRefused,
     ProduceUnknown,
+    RecordsDeleted,
 )
 from tests.simulation.transaction_events import TransactionEvent
 
@@ -50,6 +52,17 @@ class Write:
     @property
     def refused(self) -> bool:
         return isinstance(self.outcome, ProduceRefused)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """A DeleteRecords that was asked for at ``start`` and acknowledged at ``done``."""
+
+    log: LogId
+    before: int
+    start: int
+    done: int
+    low_watermark: int
 
 
 class History:
@@ -106,6 +119,20 @@ class History:
             for start, sent in self.each(ProduceInvoked)
             for end, outcome in [outcomes.get(sent.op, (NEVER, None))]
         ]
+
+    def deletions(self) -> Iterator[Deletion]:
+        """Every DeleteRecords that was acknowledged, by position of its invocation."""
+        ends = self.ends(RecordsDeleted)
+        for start, asked in self.each(DeleteRecordsInvoked):
+            if asked.op in ends:
+                done, answer = ends[asked.op]
+                yield Deletion(
+                    log=asked.log,
+                    before=asked.before,
+                    start=start,
+                    done=done,
+                    low_watermark=answer.low_watermark,
+                )
 
     def base_offsets(self) -> Iterator[tuple[Write, int]]:
         """Acknowledged batches whose place is known."""

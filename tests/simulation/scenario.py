@@ -333,6 +333,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
         observe.stops(scene),
         observe.offline_replicas(scene),
         observe.images(scene),
+        observe.deletions(scene),
         group_requests.watched(scene),
     ):
         yield

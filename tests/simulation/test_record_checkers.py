@@ -32,11 +32,13 @@ from tests.simulation.events import (
     Committed,
     Consumed,
     DeleteRecordsInvoked,
+    DeletionDone,
     EndListed,
     Event,
     FetchDamaged,
     Fetched,
     LogId,
+    LogStartTold,
     ProduceAcked,
     ProduceInvoked,
     ProduceRefused,
@@ -448,3 +450,12 @@ def test_a_follower_that_was_away_may_have_deleted_records() -> None:
     assert found(*deleted, fenced, read) == []
     assert found(fenced, *deleted, back, replace(read, asked=7)) == []
     assert found(fenced, back, *deleted, replace(read, asked=7)) != []
+    asked, answered = deleted
+    done = DeletionDone(broker=1, log=LOG, version=2, low_watermark=2)
+    behind = [fenced, back, asked, done, answered]
+    assert found(*behind, replace(read, asked=8)) == []
+    heard = LogStartTold(broker=2, log=LOG, log_start=2)
+    assert found(*behind, replace(read, asked=8), heard) == []
+    assert found(*behind, heard, replace(read, asked=9)) != []
+    informed = [fenced, back, asked, replace(done, version=3), answered]
+    assert found(*informed, replace(read, asked=8)) != []

@@ -26,10 +26,12 @@ from tests.simulation.checkers.copies import follow
 from tests.simulation.events import (
     BrokerDied,
     DeleteRecordsInvoked,
+    DeletionDone,
     EndListed,
     Event,
     Fetched,
     HighWatermarkSeen,
+    LogStartTold,
     MayStop,
     ProduceAcked,
     ProduceInvoked,
@@ -249,7 +251,7 @@ def test_what_is_read_was_committed_before() -> None:
 
 
 def test_an_eligible_replica_that_was_away_during_a_deletion_leads_with_the_records() -> None:
-    deletion = [
+    deletion = asked, answered = [
         DeleteRecordsInvoked(op=1, log=LOG, before=2),
         RecordsDeleted(op=1, low_watermark=2),
     ]
@@ -270,16 +272,27 @@ def test_an_eligible_replica_that_was_away_during_a_deletion_leads_with_the_reco
     }
     told = Told(replace(STATE, replicas=(1, 2), isr=(1, 2), last_known=(1, 2)))
     fenced, late = BrokerFenced(broker_id=2, reason="silent"), told.now(1, (1,), (2,))
-    away = committed(fenced, late)
+    away = replace(committed(fenced, late), number=1)
     both = committed(told.now(NO_NODE, (), (2, 1)))
     back = committed(BrokerUnfenced(broker_id=2), told.now(2, (2,), (1,)))
     assert found(away, *deletion, both, back) == set()
-    assert found(away, committed(BrokerUnfenced(broker_id=2)), *deletion, both, back) == set()
+    unfenced = replace(committed(BrokerUnfenced(broker_id=2)), number=2)
+    assert found(away, unfenced, *deletion, both, back) == blamed, "it was there again"
+    behind = DeletionDone(broker=1, log=LOG, version=1, low_watermark=2)
+    assert found(away, unfenced, asked, behind, answered, both, back) == set()
+    assert found(away, both, back, asked, behind, answered) == set(), "behind the leader's back"
+    current = replace(behind, version=2)
+    assert found(away, unfenced, asked, current, answered, both, back) == blamed, "it was asked"
     assert found(*deletion, away, both, back) == blamed, "it was waited for"
     assert found(committed(late), *deletion, both, back) == blamed, "so is a late one that lives"
     assert found(away, both, back, *deletion) == blamed, "it was asked itself"
     joined = committed(replace(late, state=replace(late.state, isr=(1, 2), eligible=())))
-    assert found(away, *deletion, joined, both, back) == blamed, "it fetched what the log is"
+    assert found(away, *deletion, joined, both, back) == set(), "the answer may have been lost"
+    heard = LogStartTold(broker=2, log=LOG, log_start=2)
+    assert found(away, *deletion, heard, joined, both, back) == blamed, "it fetched what the log is"
+    less = replace(heard, log_start=1)
+    assert found(away, *deletion, less, joined, both, back) == set()
+    assert found(away, *deletion, joined, seen(2, 7, start=2), both, back) == blamed, "it shows it"
     same = committed(replace(late, state=replace(late.state, leader_epoch=2)))
     assert found(away, *deletion, both, same) == blamed, "the same one leads again"
 

@@ -116,17 +116,11 @@ class Copies:
         at = bisect_right(self.changes, position, key=lambda change: change[0])
         return self.changes[at - 1][1] if at and position < self.deleted_at else None
 
-    def elected_outsiders(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Who was elected between the two positions from the eligible, without having been in the
-        ISR since ``start``; and where each had left it."""
-        left: dict[int, int] = {}
+    def elected(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Positions and brokers of the leaders that were elected between the two positions."""
         for (_, before), (at, after) in pairwise(self.changes):
-            if at > end:
-                return
-            elected = after.leader if after.leader != before.leader else NO_NODE
-            if at > start and elected in before.eligible and left.get(elected, NEVER) <= start:
-                yield elected, left[elected]
-            left |= dict.fromkeys(set(before.isr).difference(after.isr), at)
+            if start < at <= end and after.leader not in (before.leader, NO_NODE):
+                yield at, after.leader
 
     @property
     def ever_moved(self) -> bool:

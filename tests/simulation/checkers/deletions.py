@@ -5,7 +5,7 @@ from uuid import UUID
 
 from sparklog.types import NO_OFFSET
 from tests.simulation.checkers.promises import Promises, promises_of
-from tests.simulation.events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId, RecordsDeleted
+from tests.simulation.events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
 
@@ -40,22 +40,19 @@ def _retention(name: str) -> bool:
 
 def _kept(history: History, final: FinalState, promises: Promises) -> Iterator[str]:
     """What an acknowledged DeleteRecords left, and nothing may have brought back: no stop may."""
-    ends = history.ends(RecordsDeleted)
-    for start, asked in history.each(DeleteRecordsInvoked):
-        if asked.op not in ends:
-            continue
-        done, answer = ends[asked.op]
-        if answer.low_watermark < asked.before:
+    for deletion in history.deletions():
+        log, low_watermark = deletion.log, deletion.low_watermark
+        if low_watermark < deletion.before:
             yield (
-                f"{asked.log}: records below {asked.before} were to be deleted, the answer was "
-                f"{answer.low_watermark}"
+                f"{log}: records below {deletion.before} were to be deleted, the answer was "
+                f"{low_watermark}"
             )
-        state = final.logs.get(asked.log)
-        undone = promises.deletion_may_be_undone(asked.log, start, done, NEVER)
-        if state is not None and not undone and state.start < answer.low_watermark:
+        state = final.logs.get(log)
+        undone = promises.deletion_may_be_undone(deletion, NEVER)
+        if state is not None and not undone and state.start < low_watermark:
             yield (
-                f"{asked.log}: records below {answer.low_watermark} had been deleted, the log "
-                f"starts at {state.start}"
+                f"{log}: records below {low_watermark} had been deleted, the log starts at "
+                f"{state.start}"
             )
 
 

@@ -11,7 +11,7 @@ power counts too.  What the leader alone acknowledged may be gone with its leade
 from bisect import bisect_left
 from functools import lru_cache
 
-from sparklog.metadata import BrokerFenced, BrokerUnfenced
+from sparklog.metadata import BrokerFenced, BrokerRegistered, BrokerUnfenced
 from sparklog.types import NO_NODE
 from tests.simulation.checkers.copies import follow
 from tests.simulation.events import (
@@ -19,13 +19,16 @@ from tests.simulation.events import (
     BrokerStopped,
     Committed,
     Consumed,
+    DeletionDone,
     EndListed,
     Fetched,
     LogId,
+    LogStartTold,
+    ReplicaSeen,
     TopicCreated,
     TopicCreateInvoked,
 )
-from tests.simulation.history import NEVER, History, Write
+from tests.simulation.history import NEVER, Deletion, History, Write
 
 ACKS_ALL = -1
 
@@ -48,6 +51,17 @@ class Promises:
         self.copies = follow(history)
         self._deaths = [(at, e.broker) for at, e in history.each(BrokerDied)]
         self._away = _away(history)
+        self._commits = {committed.number: at for at, committed in history.each(Committed)}
+        self._fenced = _fenced(history)
+        self._done: dict[LogId, list[tuple[int, DeletionDone]]] = {}
+        for at, done in history.each(DeletionDone):
+            self._done.setdefault(done.log, []).append((at, done))
+        #: Where a replica's log is known to start, by log and broker, with the position.
+        self._starts: dict[tuple[LogId, int], list[tuple[int, int]]] = {}
+        for at, told in history.each(LogStartTold):
+            self._starts.setdefault((told.log, told.broker), []).append((at, told.log_start))
+        for at, seen in history.each(ReplicaSeen):
+            self._starts.setdefault((seen.log, seen.broker), []).append((at, seen.start))
 
     def may_be_lost(self, log: LogId, start: int, end: int = NEVER) -> bool:
         """Whether what all in-sync replicas had after ``start`` may legally be gone at ``end``."""
@@ -85,20 +99,48 @@ class Promises:
         copies = self.copies.get(read.log)
         return copies is not None and not copies.is_alone
 
-    def deletion_may_be_undone(self, log: LogId, start: int, done: int, end: int) -> bool:
-        """Whether records may be there again at ``end`` that a DeleteRecords, asked for at
-        ``start`` and acknowledged at ``done``, has deleted.
+    def deletion_may_be_undone(self, deletion: Deletion, end: int) -> bool:
+        """Whether records may be there again at ``end`` that a DeleteRecords has deleted.
 
-        A kill may bring them back, or an unclean recovery.  So may an eligible replica that is
-        elected: DeleteRecords waits for no broker that the leader takes for fenced, as in Kafka.
+        A kill may bring them back, or an unclean recovery.  So may a leader that was elected behind
+        the back of the one that acknowledged, or later, and does not know of the deletion.
         """
-        if self.died(log, start, end) or self.may_be_lost(log, start, end):
+        log = deletion.log
+        if self.died(log, deletion.start, end) or self.may_be_lost(log, deletion.start, end):
             return True
         copies = self.copies.get(log)
         return copies is not None and any(
-            self.was_away(broker, left, done)
-            for broker, left in copies.elected_outsiders(done, end)
+            self._may_not_know(deletion, broker, known, at)
+            for known in self._known(deletion)
+            for at, broker in copies.elected(known, end)
         )
+
+    def may_not_know(self, deletion: Deletion, broker: int, end: int) -> bool:
+        """Whether a replica may not have heard of a deletion at ``end``.
+
+        DeleteRecords waits for no broker that is fenced in the leader's image, as in Kafka: the
+        broker may be back without the leader's knowledge, and be in sync before an answer tells it.
+        """
+        return any(
+            self._may_not_know(deletion, broker, known, end) for known in self._known(deletion)
+        )
+
+    def _may_not_know(self, deletion: Deletion, broker: int, known: int, end: int) -> bool:
+        fenced = [gone for at, gone in self._fenced.get(broker, ()) if at <= known]
+        return fenced[-1:] == [True] and not any(
+            known < at < end and start >= deletion.low_watermark
+            for at, start in self._starts.get((deletion.log, broker), ())
+        )
+
+    def _known(self, deletion: Deletion) -> set[int]:
+        """Up to which positions the leaders knew the journal that may have acknowledged it."""
+        found = {
+            self._commits.get(leader.version, at)
+            for at, leader in self._done.get(deletion.log, ())
+            if deletion.start < at < deletion.done
+            and leader.low_watermark == deletion.low_watermark
+        }
+        return found or {deletion.done}
 
     def was_committed(self, write: Write) -> bool:
         """Whether its acknowledgement said that all in-sync replicas have it."""
@@ -130,4 +172,18 @@ def _away(history: History) -> dict[int, list[tuple[int, bool]]]:
                     if isinstance(record, BrokerFenced | BrokerUnfenced):
                         gone = isinstance(record, BrokerFenced)
                         found.setdefault(record.broker_id, []).append((at, gone))
+    return found
+
+
+def _fenced(history: History) -> dict[int, list[tuple[int, bool]]]:
+    """By broker: the positions of commits, and whether it was fenced afterwards."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for at, committed in history.each(Committed):
+        for record in committed.records:
+            match record:
+                case BrokerRegistered():
+                    found.setdefault(record.broker.broker_id, []).append((at, True))
+                case BrokerFenced() | BrokerUnfenced():
+                    fenced = isinstance(record, BrokerFenced)
+                    found.setdefault(record.broker_id, []).append((at, fenced))
     return found

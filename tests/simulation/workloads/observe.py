@@ -10,16 +10,20 @@ from unittest.mock import patch
 from uuid import UUID
 
 from sparklog.executors.controller_link.lifecycle import BrokerLifecycle
+from sparklog.executors.handlers import delete_records
 from sparklog.executors.partition import Effect
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage
-from sparklog.types import NO_NODE, TopicPartition
+from sparklog.types import NO_NODE, NO_OFFSET, TopicPartition
 from sparklog.wire.protocol.private import BrokerHeartbeatResponse
+from sparklog.wire.records.batch import Buffer
 from tests.simulation.events import (
+    DeletionDone,
     HighWatermarkSeen,
     ImageTaken,
     LogId,
+    LogStartTold,
     MayStop,
     ReplicaEnd,
     ReplicaSeen,
@@ -134,6 +138,52 @@ def images(scene: Scene) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def deletions(scene: Scene) -> Iterator[None]:
+    """Meanwhile it is an event when a leader takes a deletion for done, and when a follower hears
+    that its leader's log starts later."""
+    real_done, real_append = delete_records._is_done, Partition.append_as_follower
+
+    def is_done(replica_manager: ReplicaManager, deletion: delete_records._Deletion) -> bool:
+        done = real_done(replica_manager, deletion)
+        led = replica_manager.get(deletion.topic_partition)
+        if done and led is not None and deletion.result.low_watermark != NO_OFFSET:
+            scene.history.record(
+                DeletionDone(
+                    broker=replica_manager.node_id,
+                    log=_log_of(led),
+                    version=replica_manager.image.version,
+                    low_watermark=deletion.result.low_watermark,
+                )
+            )
+        return done
+
+    def append_as_follower(
+        self: Partition, records: Buffer, *, fetch_offset: int, leader_epoch: int,
+        high_watermark: int, log_start_offset: int, now_ms: int,
+    ) -> list[Effect]:  # fmt: skip
+        log = self.log
+        is_late = log.offline is not None or log.truncating or self.is_leader
+        is_late |= self.leader_epoch != leader_epoch or fetch_offset != log.log_end_offset
+        is_news = log_start_offset > log.log_start_offset
+        effects = real_append(
+            self, records, fetch_offset=fetch_offset, leader_epoch=leader_epoch,
+            high_watermark=high_watermark, log_start_offset=log_start_offset, now_ms=now_ms,
+        )  # fmt: skip
+        if is_news and not is_late:
+            told = min(log_start_offset, high_watermark, log.log_end_offset)
+            scene.history.record(
+                LogStartTold(broker=self.node_id, log=_log_of(self), log_start=told)
+            )
+        return effects
+
+    with (
+        patch.object(delete_records, "_is_done", is_done),
+        patch.object(Partition, "append_as_follower", append_as_follower),
+    ):
+        yield
+
+
 def high_watermark(scene: Scene, topic_partition: TopicPartition, leader: int) -> None:
     """Look at it where this broker leads."""
     host = scene.world.brokers.get(leader)
@@ -146,11 +196,15 @@ def high_watermark(scene: Scene, topic_partition: TopicPartition, leader: int) -
         _look_at(scene, led, led.high_watermark)
 
 
+def _log_of(partition: Partition) -> LogId:
+    tp = partition.topic_partition
+    return LogId(tp.topic, partition.topic_id, tp.partition)
+
+
 def _look_at(scene: Scene, led: Partition, high_watermark: int) -> None:
-    tp = led.topic_partition
     scene.history.record(
         HighWatermarkSeen(
-            log=LogId(tp.topic, led.topic_id, tp.partition),
+            log=_log_of(led),
             broker=led.node_id,
             leader_epoch=led.leader_epoch,
             high_watermark=high_watermark,
@@ -181,7 +235,7 @@ def _seen(broker_id: int, host: BrokerHost, partition: Partition) -> ReplicaSeen
     found = platter.batches(host.disk.backend.disk, broker_id, tp)
     return ReplicaSeen(
         broker=broker_id,
-        log=LogId(tp.topic, partition.topic_id, tp.partition),
+        log=_log_of(partition),
         leads=partition.is_leader,
         leader_epoch=partition.leader_epoch,
         start=start,
