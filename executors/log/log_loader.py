@@ -19,6 +19,7 @@ from sparklog.executors.log.full_truncation import drop_log, end_full_truncation
 from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.names import (
     CLEAN_OFFSET,
+    COMPACTED_MARKER,
     DELETED_SUFFIX,
     EPOCH_CHECKPOINT,
     FULL_TRUNCATION,
@@ -93,8 +94,9 @@ def load_log(
         snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
     )
     gap_marker = GapMarker(half, partition_dir)
-    gap_marker.load()
-    if not gap_marker.is_set and config.compacts and offsets_with(names, LOG_SUFFIX):
+    if COMPACTED_MARKER in names:
+        gap_marker.load()
+    elif config.compacts and offsets_with(names, LOG_SUFFIX):
         # A log that Kafka has compacted lacks the file, and the policy may change.
         gap_marker.announce()
     loader.compacted = gap_marker.is_set

@@ -42,7 +42,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "stop_before_another_leads": 4,
     "acknowledge_when_replaced": 4,
     "serve_above_the_high_watermark_of_a_follower": 3,
-    "truncate_one_batch_too_many": 7,
+    "truncate_one_batch_too_many": 17,
     "write_markers_before_the_decision_is_replicated": 10,
     "load_without_a_fence": 10,
     "initialize_in_the_same_epoch": 111,
