@@ -63,10 +63,11 @@ def acknowledge_before_the_write() -> list[Patch]:
         buffers: Sequence[Buffer],
         headers: Sequence[BatchHeader],
         now_ms: int,
-        aborted: Sequence[AbortedTxn] = (),
+        aborted: AbortedTxn | None = None,
+        committed: int = 0,
     ) -> AppendInfo:
         try:
-            return real(self, buffers, headers, now_ms, aborted)
+            return real(self, buffers, headers, now_ms, aborted, committed)
         except StorageError:
             return AppendInfo(
                 base_offset=headers[0].base_offset,
