@@ -19,6 +19,7 @@ from sparklog.executors.log.cleaned_segments import CleanedGroup
 from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
 from sparklog.executors.log.presence import LogPresence
@@ -79,7 +80,7 @@ class Log(DurableLog):
         self._deleted = DeletedSegments(half)
         #: Whether offsets may be missing between batches, because this log or the log that it was
         #: copied from has been compacted at some time.
-        self.gaps = loaded.gap_marker
+        self.gaps = GapMarker(half, partition_dir, is_set=loaded.compacted)
         self._truncation = LogTruncation(
             half,
             partition_dir,
@@ -201,15 +202,13 @@ class Log(DurableLog):
         headers: Sequence[BatchHeader],
         now_ms: int,
         aborted: AbortedTxn | None = None,
-        committed: int = 0,
     ) -> AppendInfo:
         """Write stamped and checked batches at the log's end, after a roll if one is due.
 
         The joined ``buffers`` are the batches, and ``headers`` are the stamped headers.
-        ``aborted`` is the transaction that a marker among them aborts.  ``committed`` is the high
-        watermark of the leader that a follower copies them from.  A single batch may be larger than
-        a segment, because a leader may have taken it under other settings.  Raises StorageError,
-        KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
+        ``aborted`` is the transaction that a marker among them aborts.  A single batch may be
+        larger than a segment, because a leader may have taken it under other settings.  Raises
+        StorageError, KafkaError(RECORD_LIST_TOO_LARGE); then nothing has changed.
         """
         self._require_writable()
         size = sum(map(len, buffers))
@@ -221,7 +220,7 @@ class Log(DurableLog):
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{size} bytes at once are more than segment.bytes={self.config.segment_bytes}",
             )
-        self.gaps.copies(headers, self.log_end_offset, committed)
+        self.gaps.set_before(headers, self.log_end_offset)
         self._changed = True
         self._files.appended[self.partition_dir] = None
         active = self._segments.active

@@ -16,7 +16,6 @@ from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIX
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.full_truncation import drop_log, end_full_truncation
-from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.names import (
     CLEAN_OFFSET,
     COMPACTED_MARKER,
@@ -57,7 +56,8 @@ class LoadedLog:
     report: RecoveryReport
     topic_id: UUID | None
     clean: bool
-    gap_marker: GapMarker
+    #: Whether the ``compacted`` file is there.
+    compacted: bool
     clean_offset: CleanOffset
 
 
@@ -93,17 +93,14 @@ def load_log(
         now_ms=now_ms,
         snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
     )
-    gap_marker = GapMarker(half, partition_dir)
-    if COMPACTED_MARKER in names:
-        gap_marker.load()
-    elif config.compacts and offsets_with(names, LOG_SUFFIX):
+    loader.compacted = COMPACTED_MARKER in names
+    if not loader.compacted and config.compacts and offsets_with(names, LOG_SUFFIX):
         # A log that Kafka has compacted lacks the file, and the policy may change.
-        gap_marker.announce()
-    loader.compacted = gap_marker.is_set
+        half.put(f"{partition_dir}/{COMPACTED_MARKER}", b"")
+        loader.compacted = True
     try:
         loader.load(names)
         segments = SegmentList(loader.segments)
-        gap_marker.settle(segments.end_offset)
         replayed = restore_producers(producers, loader.snapshots, segments, now_ms)
         clean_offset = CleanOffset(half, partition_dir)
         if CLEAN_OFFSET in names and FULL_TRUNCATION not in names:
@@ -121,7 +118,7 @@ def load_log(
         report=replace(loader.report, batches_replayed=replayed),
         topic_id=found_id,
         clean=clean,
-        gap_marker=gap_marker,
+        compacted=loader.compacted,
         clean_offset=clean_offset,
     )
 

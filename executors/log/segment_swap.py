@@ -156,7 +156,7 @@ class SegmentSwap:
             found = self._half.size(path)
             if found != size:
                 raise CorruptLogError(path, found, f"a cleaned file of {size} bytes was announced")
-        self._gap_marker.cleaned(self._segments.active.base_offset)
+        self._gap_marker.set()
         self._half.rename(cleaned.path(self._partition_dir, LOG_SUFFIX), self._swap_path(cleaned))
         self._half.flush_folder(self._partition_dir)
 

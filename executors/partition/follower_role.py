@@ -81,7 +81,7 @@ class FollowerRole:
             last_epoch = log.leader_epochs.epoch_at(fetch_offset - 1)
             batches = read_replicated(records, last_epoch=last_epoch, leader_epoch=leader_epoch)
             try:
-                effects += self._write(memoryview(records), batches, high_watermark, now_ms)
+                effects += self._write(memoryview(records), batches, now_ms)
             except DISK_ERRORS as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         effects += replica.move_high_watermark(min(high_watermark, log.log_end_offset))
@@ -99,8 +99,7 @@ class FollowerRole:
         offset = self._common_end(diverging)
         if offset >= log.log_end_offset:
             return False
-        # A cleaning of this log may have ended before its clean offset was written.
-        fully = offset < max(log.clean_offset or 0, log.gaps.bound)
+        fully = offset < self._cleaned_end()
         if fully:
             # Records below the divergence are gone because of later ones that go now.  Only an
             # unclean election comes here: what is cleaned was committed.
@@ -108,6 +107,16 @@ class FollowerRole:
         self._target, self._drops_everything = offset, fully
         log.begin_truncation(offset, fully=fully)
         return True
+
+    def _cleaned_end(self) -> int:
+        """Records may have been cleaned away because of later ones below this offset.
+
+        The leader that this log was copied from may have been cleaned, and a cleaning of this log
+        may have ended before its clean offset was written.  Only committed records are cleaned.
+        """
+        log = self._replica.log
+        copied = self._replica.high_watermark if log.gaps.is_set else 0
+        return max(log.clean_offset or 0, copied)
 
     def begin_full_truncation(self, offset: int, *, leader_epoch: int) -> bool:
         """See ``Partition.begin_full_truncation``."""
@@ -177,9 +186,7 @@ class FollowerRole:
             end = diverging.end_offset if end < 0 else min(end, diverging.end_offset)
         return min(end, log.log_end_offset)
 
-    def _write(
-        self, records: memoryview, batches: Replicated, committed: int, now_ms: int
-    ) -> list[Effect]:
+    def _write(self, records: memoryview, batches: Replicated, now_ms: int) -> list[Effect]:
         replica, log, producers = self._replica, self._replica.log, self._replica.producers
         headers, markers = batches.headers, batches.markers
         first = headers[0]
@@ -192,7 +199,7 @@ class FollowerRole:
                 aborted = None
                 if batches.is_abort(last):
                     aborted = producers.aborted_by(headers[last], markers[last])
-                log.append([records[write.data]], written, now_ms, aborted, committed)
+                log.append([records[write.data]], written, now_ms, aborted)
                 for index, header in enumerate(written, write.first):
                     if header.producer_id >= 0:
                         producers.replay(header, now_ms, markers.get(index))

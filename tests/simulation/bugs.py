@@ -64,10 +64,9 @@ def acknowledge_before_the_write() -> list[Patch]:
         headers: Sequence[BatchHeader],
         now_ms: int,
         aborted: AbortedTxn | None = None,
-        committed: int = 0,
     ) -> AppendInfo:
         try:
-            return real(self, buffers, headers, now_ms, aborted, committed)
+            return real(self, buffers, headers, now_ms, aborted)
         except StorageError:
             return AppendInfo(
                 base_offset=headers[0].base_offset,
