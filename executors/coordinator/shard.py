@@ -18,7 +18,7 @@ without harm to the state machine.
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -333,7 +333,7 @@ class Shard:
         completions = decision.completions
         if appended.refusal is not None:
             refusal = operation_error(appended.refusal)
-            completions = tuple(replace(each, response=refusal) for each in completions)
+            completions = tuple(each._replace(response=refusal) for each in completions)
         elif not self._replay(
             lambda: _replay_in_transaction(machine, records, producer), completions
         ):

@@ -46,10 +46,10 @@ class TransactionalProducer(NamedTuple):
     producer_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorRequest:
+class CoordinatorRequest(NamedTuple):
     """A request for one state machine, with the parts of its context that decisions use.
 
+    A tuple, as are ``Completion`` and ``Decision``, because every heartbeat makes one of each.
     ``request_id`` is unique in the runtime; the ``Completion`` names it.  With a ``producer``, the
     records of the decision belong to its transaction: they are appended at once in a batch of the
     producer, and after that replayed with ``replay_in_transaction``.
@@ -68,8 +68,7 @@ class CoordinatorRequest:
 CoordinatorResponse: TypeAlias = Response | Slices[Response]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completion:
+class Completion(NamedTuple):
     """The response to a request, of this event or of an earlier one.
 
     The response is sent when everything that the state machine has written so far is committed,
@@ -99,8 +98,7 @@ class DeletedTopic(NamedTuple):
     topic_id: UUID | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(NamedTuple):
     """The outcome of one event: records to append in their order, and responses.
 
     The records are appended in one batch.  When they do not fit into a batch, the runtime refuses

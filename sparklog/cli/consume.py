@@ -118,7 +118,10 @@ def consume(
 
 
 def _run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
-    """Run to the end, or until Ctrl-C or SIGTERM cancels the work."""
+    """Run to the end, or until Ctrl-C or SIGTERM cancels the work; a second one ends the process.
+
+    ``loop.add_signal_handler`` would not do: while stdout blocks, the loop takes no signals.
+    """
     import asyncio
     import signal
     from contextlib import suppress
@@ -126,7 +129,13 @@ def _run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
     async def run() -> None:
         task = asyncio.current_task()
         assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        loop = asyncio.get_running_loop()
+
+        def stop(number: int, _frame: object) -> None:
+            signal.signal(number, signal.SIG_DFL)
+            loop.call_soon_threadsafe(task.cancel)
+
+        signal.signal(signal.SIGTERM, stop)
         await work
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):

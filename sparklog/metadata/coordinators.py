@@ -4,6 +4,7 @@ Owns: Kafka's mapping of a group id or transactional id to a partition, which ev
 rely on (``GroupCoordinatorService.partitionFor``).  Must not know what a coordinator does.
 """
 
+from functools import lru_cache
 from typing import Final
 
 from sparklog.metadata.image import ClusterImage
@@ -11,6 +12,9 @@ from sparklog.metadata.values import BrokerImage
 from sparklog.types import MAX_INT32, TopicPartition
 
 _INT_BITS: Final = 0xFFFFFFFF
+#: Keys are remembered with their hashes, up to this number and length in characters.
+_KEYS_MAX: Final = 1024
+_KEY_CHARS_MAX: Final = 100
 
 
 def java_string_hash(text: str) -> int:
@@ -18,11 +22,18 @@ def java_string_hash(text: str) -> int:
 
     Java hashes UTF-16 code units, so characters outside the basic plane count twice.
     """
+    return _hash(text) if len(text) > _KEY_CHARS_MAX else _remembered_hash(text)
+
+
+def _hash(text: str) -> int:
     result = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
         result = (31 * result + (high << 8 | low)) & _INT_BITS
     return result
+
+
+_remembered_hash = lru_cache(_KEYS_MAX)(_hash)
 
 
 def partition_for(key: str, partitions: int) -> int:
