@@ -291,7 +291,9 @@ def test_payloads_are_not_in_the_log_of_calls_to_the_jvm(caplog: pytest.LogCaptu
         other.start()
         other.join()
     calls.debug("a later call")
-    assert caplog.messages == ["another thread's call", "a later call"]
+    # A cluster of another test may make calls meanwhile.
+    sent = ("the secret", "another thread's call", "a later call")
+    assert [text for text in caplog.messages if text in sent] == list(sent[1:])
 
 
 def test_spark_s_workers_import_little_of_the_launcher() -> None:

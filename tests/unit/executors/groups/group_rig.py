@@ -1,7 +1,6 @@
 """A group state machine with a log and a clock, and short forms of the requests to it."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -123,7 +122,7 @@ class GroupRig:
         decision = self.decide(body, version, producer=producer)
         for record in decision.records:
             self.machine.replay_in_transaction(record, producer.producer_id)
-        self.apply(replace(decision, records=()))
+        self.apply(decision._replace(records=()))
         return decision
 
     def ask(self, body: Request, version: int, **context: Any) -> Any:
