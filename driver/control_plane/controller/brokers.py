@@ -187,7 +187,7 @@ def _registration_effects(
     yield from partitions.warnings_of_losses()
     unclean = partitions.unclean
     led_again = [tp for tp in unclean if partitions.state(tp).leader == broker_id]
-    led_by_others = [tp for tp in unclean if tp not in led_again]
+    led_by_others = [tp for tp in unclean if partitions.state(tp).leader != broker_id]
     if led_again:
         yield WarnOperator(
             message=f"broker {broker_id} stopped uncleanly and was the last that had everything of "

@@ -372,11 +372,8 @@ class GroupConsumer:
         """Commit the consumed records before the partitions go; a failure is only logged."""
         if not self._auto_commits:
             return
-        limit_s = self._loss_limit_s
-        if leave_by is not None:
-            limit_s = min(limit_s, leave_by.left_s)
         try:
-            await self.commit(None, limit_s)
+            await self.commit(None, self._loss_limit_s(leave_by))
         except SparklogError as error:
             logger.warning("the automatic commit before a rebalance failed: %s", error)
 
@@ -386,17 +383,14 @@ class GroupConsumer:
         While the member leaves, they get half of the time that is left: the other half is for the
         last automatic commit, the listener and LeaveGroup.
         """
-        if self._commits is None:
-            return
-        limit_s = self._loss_limit_s
-        if leave_by is not None:
-            limit_s = min(limit_s, leave_by.left_s / 2)
-        await self._commits.finish(limit_s)
+        if self._commits is not None:
+            await self._commits.finish(self._loss_limit_s(leave_by, share=0.5))
 
-    @property
-    def _loss_limit_s(self) -> float:
-        """How long commits may hold up the loss of partitions."""
-        return min(self._api_timeout_s, self.options.session_timeout_ms / 1000)
+    def _loss_limit_s(self, leave_by: Deadline | None, *, share: float = 1.0) -> float:
+        """How long commits may hold up the loss of partitions: a leaving member's, at most this
+        share of the time that is left."""
+        limit_s = min(self._api_timeout_s, self.options.session_timeout_ms / 1000)
+        return limit_s if leave_by is None else min(limit_s, leave_by.left_s * share)
 
     @property
     def _auto_commits(self) -> bool:
