@@ -28,7 +28,7 @@ from sparklog.executors.partition import Appended, Partition, ProducerEntry, Tra
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.types import Compression, TopicPartition
-from sparklog.wire.protocol.schema import Request
+from sparklog.wire.protocol.schema import Request, Response
 
 
 class CoordinatorRuntime:
@@ -113,6 +113,13 @@ class CoordinatorRuntime:
         future: ResponseFuture = asyncio.get_running_loop().create_future()
         shard.submit(request, future)
         return future
+
+    def answer(self, partition: int, body: Request) -> Response | None:
+        """The response to a request that needs no decision; None: ``submit`` the request.
+
+        Raises KafkaError as ``submit``.
+        """
+        return self._shard(partition).answer(body)
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Appended:
         """Append a marker to a partition, and commit or drop what the transaction wrote there.

@@ -154,6 +154,13 @@ class CoordinatorStateMachine(Protocol):
     def handle(self, request: CoordinatorRequest, now: Now) -> Decision:
         """Decide on a request.  A refusal is a ``Completion``, so this raises nothing."""
 
+    def answer(self, body: Request, now: Now) -> Response | None:
+        """Answer a request without a decision; None: let ``handle`` decide on it.
+
+        Such a request writes nothing, waits for nothing, and its response shows nothing that a new
+        coordinator could take back.
+        """
+
     def pass_time(self, now: Now) -> Decision:
         """Do what is due at ``now``: sessions that end, rebalances that complete, expiry."""
 

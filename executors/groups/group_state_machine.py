@@ -46,7 +46,7 @@ from sparklog.wire.protocol.messages.offset_commit import OffsetCommitRequest
 from sparklog.wire.protocol.messages.offset_delete import OffsetDeleteRequest
 from sparklog.wire.protocol.messages.offset_fetch import OffsetFetchRequest
 from sparklog.wire.protocol.messages.sync_group import SyncGroupRequest
-from sparklog.wire.protocol.schema import Request
+from sparklog.wire.protocol.schema import Request, Response
 
 _Decide = Callable[[CoordinatorRequest, Any, DecisionDraft], None]
 _READ_ONLY: Final = (
@@ -77,6 +77,7 @@ class GroupStateMachine(CoordinatorStateMachine):
         "_decide",
         "_expiry_timer",
         "_groups",
+        "_membership",
         "_rebalances",
         "_removal",
         "_removal_timer",
@@ -95,6 +96,7 @@ class GroupStateMachine(CoordinatorStateMachine):
         self._removal_timer = Timer(TimerSubject(TimerKind.REMOVAL))
         membership = Membership(self._groups, self._rebalances)
         listing = Listing(self._groups)
+        self._membership = membership
         self._decide: Mapping[type[Request], _Decide] = {
             JoinGroupRequest: Joining(config, self._groups, self._rebalances, new_id).join,
             SyncGroupRequest: Syncing(config, self._groups, self._rebalances).sync,
@@ -166,6 +168,13 @@ class GroupStateMachine(CoordinatorStateMachine):
         if group_id is not None:
             self._drop_if_unused(group_id, draft)
         return draft.decision()
+
+    def answer(self, body: Request, now: Now) -> Response | None:
+        """Take the heartbeat of a member that has nothing to learn."""
+        if not isinstance(body, HeartbeatRequest):
+            return None
+        response = self._membership.take_heartbeat(body, now.monotonic_ms)
+        return None if response.error_code else response
 
     def topics_deleted(self, topics: Collection[DeletedTopic], now: Now) -> None:
         """The offsets of topics that were deleted are due to end."""

@@ -34,11 +34,16 @@ class Membership:
         self, request: CoordinatorRequest, body: HeartbeatRequest, draft: DecisionDraft
     ) -> None:
         """Answer at once: a heartbeat shows nothing that a new coordinator could take back."""
+        response = self.take_heartbeat(body, draft.now.monotonic_ms)
+        draft.respond(request.request_id, response, at_once=True)
+
+    def take_heartbeat(self, body: HeartbeatRequest, now_ms: int) -> HeartbeatResponse:
+        """Restart the session of a member, and tell it of a rebalance or that it is refused."""
         try:
-            code = self._take_heartbeat(body, draft.now.monotonic_ms)
+            code = self._take_heartbeat(body, now_ms)
         except KafkaError as error:
             code = error.code
-        draft.respond(request.request_id, HeartbeatResponse(error_code=code), at_once=True)
+        return HeartbeatResponse(error_code=code)
 
     def _take_heartbeat(self, body: HeartbeatRequest, now_ms: int) -> ErrorCode:
         group = self._groups.find(body.group_id)

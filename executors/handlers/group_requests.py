@@ -24,7 +24,7 @@ from sparklog.metadata.coordinators import coordinator_partition
 from sparklog.service.gone_clients import cancel_with_client
 from sparklog.service.handler import RequestContext
 from sparklog.types import TopicPartition
-from sparklog.wire.protocol.schema import Request
+from sparklog.wire.protocol.schema import Request, Response
 
 #: The response of a shard, or the error in place of it.
 ShardResult: TypeAlias = CoordinatorResponse | KafkaError
@@ -93,6 +93,10 @@ class GroupRequests:
         )
         cancel_with_client(context.connection, future)
         return future
+
+    def answer(self, group_id: str, body: Request) -> Response | None:
+        """See ``CoordinatorRuntime.answer``.  Raises KafkaError."""
+        return self._runtime.answer(self.partition_of(group_id), body)
 
     def try_submit(
         self,

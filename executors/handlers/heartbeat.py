@@ -2,6 +2,7 @@
 
 from sparklog.executors.coordinator import ResponseFuture
 from sparklog.executors.handlers.group_requests import GroupRequests, require_group_id
+from sparklog.executors.handlers.repeated_heartbeat import RepeatedHeartbeat
 from sparklog.service.group_error_responses import refuse_heartbeat
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.wire.protocol.messages.heartbeat import HeartbeatRequest
@@ -17,5 +18,6 @@ def handler(groups: GroupRequests) -> ApiHandler:
         min_version=HeartbeatRequest.MIN_VERSION,
         max_version=HeartbeatRequest.MAX_VERSION,
         handle=handle,
+        repeats=RepeatedHeartbeat(groups),
         error_response=refuse_heartbeat,
     )

@@ -82,6 +82,9 @@ class KeyValueStore:
     def may_write(self, request: CoordinatorRequest) -> bool:
         return isinstance(request.body, OffsetDeleteRequest)
 
+    def answer(self, body: Request, now: Now) -> Response | None:
+        return None
+
     def handle(self, request: CoordinatorRequest, now: Now) -> Decision:
         self.requests.append(request)
         body, number = request.body, request.request_id

@@ -64,6 +64,9 @@ class ScriptedGroups:
     def may_write(self, request: CoordinatorRequest) -> bool:
         return False
 
+    def answer(self, body: Request, now: Now) -> Response | None:
+        return self._rig.answer(body)
+
     def handle(self, request: CoordinatorRequest, now: Now) -> Decision:
         self._rig.seen.append(request)
         response = self._rig.script(request)
@@ -99,6 +102,8 @@ class GroupRig:
         self.replicas = replicas
         self.seen: list[CoordinatorRequest] = []
         self.script: Script = lambda request: response_type(request.body.API_KEY)()
+        #: The answer to requests without a decision.
+        self.answer: Callable[[Request], Response | None] = lambda _: None
         self.machines: list[ScriptedGroups] = []
         self.runtime = CoordinatorRuntime(
             replicas.replica_manager,

@@ -197,6 +197,28 @@ def test_heartbeats_are_answered_at_once(
     assert rig.send(body_of(leader), 4) == answer(3, response, at_once=True)
 
 
+def test_a_heartbeat_without_a_decision_keeps_a_member() -> None:
+    rig = GroupRig()
+    (leader,) = rig.stable()
+    beat = heartbeat(leader, 1)
+    for _ in range(5):
+        assert rig.advance(SESSION_MS - 1) == NOTHING
+        assert rig.machine.answer(beat, rig.now) == HeartbeatResponse()
+    assert rig.advance(SESSION_MS).records
+    assert rig.machine.answer(beat, rig.now) is None
+
+
+def test_whoever_has_something_to_learn_needs_a_decision() -> None:
+    rig, leader, _ = joined_rig()
+    assert rig.machine.answer(heartbeat(leader, 1), rig.now) == HeartbeatResponse()
+    assert rig.machine.answer(heartbeat(leader, 2), rig.now) is None
+    assert rig.machine.answer(heartbeat("stranger", 1), rig.now) is None
+    assert rig.machine.answer(leave(leader), rig.now) is None
+    rig.send(join(), 3)
+    assert rig.state == "PreparingRebalance"
+    assert rig.machine.answer(heartbeat(leader, 1), rig.now) is None
+
+
 def test_heartbeats_keep_a_member() -> None:
     rig = GroupRig()
     (leader,) = rig.stable()
