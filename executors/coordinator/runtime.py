@@ -119,7 +119,7 @@ class CoordinatorRuntime:
 
         Raises KafkaError as ``submit``.
         """
-        return self._shard(partition).answer(body)
+        return self._shard(partition).require_active().answer(body, self._tools.now())
 
     def end_transaction(self, partition: int, end: TransactionEnd) -> Appended:
         """Append a marker to a partition, and commit or drop what the transaction wrote there.

@@ -63,7 +63,6 @@ from sparklog.executors.partition import (
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import Compression
-from sparklog.wire.protocol.schema import Request, Response
 from sparklog.wire.records.control import ControlType
 
 #: Seconds before a load is repeated, or follows a failed append: the first and the longest time.
@@ -145,12 +144,6 @@ class Shard:
             self._carry_out_in_transaction(decision, request.producer, now)
         if request.request_id in self._requests:
             future.add_done_callback(partial(self._withdraw, request.request_id))
-
-    def answer(self, body: Request) -> Response | None:
-        """See ``CoordinatorRuntime.answer``."""
-        response = self.require_active().answer(body, self._tools.now())
-        self._arm_timer()
-        return response
 
     def end_transaction(self, end: TransactionEnd) -> Appended:
         """See ``CoordinatorRuntime.end_transaction``."""

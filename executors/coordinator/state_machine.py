@@ -157,8 +157,8 @@ class CoordinatorStateMachine(Protocol):
     def answer(self, body: Request, now: Now) -> Response | None:
         """Answer a request without a decision; None: let ``handle`` decide on it.
 
-        Such a request writes nothing, waits for nothing, and its response shows nothing that a new
-        coordinator could take back.
+        Such a request writes nothing, waits for nothing, makes no deadline come earlier, and its
+        response shows nothing that a new coordinator could take back.
         """
 
     def pass_time(self, now: Now) -> Decision:

@@ -1,0 +1,127 @@
+"""A segment in the bucket, as the manifest describes it.
+
+Owns: the value and its JSON form.  Must not know where the objects lie, or how they are written.
+
+A segment has two objects.  The log object has the bytes of the ``.log`` file.  The indexes object
+has everything else, one part after the other; the parts that a reader needs are read by range.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sparklog.errors import DecodeError
+from sparklog.types import NO_TIMESTAMP
+
+
+class PartName(StrEnum):
+    """The parts of an indexes object; the first four have the bytes of the segment's files."""
+
+    OFFSET_INDEX = "index"
+    TIME_INDEX = "timeindex"
+    STATS = "stats"
+    #: Producer state at the end of the segment (``.snapshot``).
+    PRODUCER_SNAPSHOT = "snapshot"
+    #: Leader epochs from the log start to the end of the segment (``leader-epoch-checkpoint``).
+    LEADER_EPOCHS = "epochs"
+    #: The aborted transactions that have records in the segment, wherever their markers lie.
+    ABORTED_TXNS = "aborted"
+
+
+class Part(NamedTuple):
+    """A range of an indexes object, and the CRC-32C of its bytes."""
+
+    offset: int
+    size: int
+    crc: int
+
+
+class EpochStart(NamedTuple):
+    """A leader epoch and the first offset that was written in it."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegment:
+    """A sealed segment with the offsets [``base_offset``, ``next_offset``).
+
+    Args:
+        segment_id: names the objects; no other copy of the segment has the same id.
+        log_size: bytes of the log object.
+        max_timestamp: the largest timestamp of its records in ms, NO_TIMESTAMP without one.
+        leader_epochs: of its records.  The first one starts at ``base_offset``.
+        parts: of the indexes object.  There is no part of a file that the segment lacks.
+    """
+
+    segment_id: str
+    base_offset: int
+    next_offset: int
+    log_size: int
+    max_timestamp: int = NO_TIMESTAMP
+    leader_epochs: tuple[EpochStart, ...]
+    parts: Mapping[PartName, Part]
+
+    def __post_init__(self) -> None:
+        assert self.base_offset < self.next_offset, "an empty segment is not copied"
+        assert self.leader_epochs[0].start_offset == self.base_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of both objects."""
+        return self.log_size + sum(part.size for part in self.parts.values())
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the last record."""
+        return self.leader_epochs[-1].epoch
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "id": self.segment_id,
+            "base": self.base_offset,
+            "next": self.next_offset,
+            "size": self.log_size,
+            "time": self.max_timestamp,
+            "epochs": [list(each) for each in self.leader_epochs],
+            "parts": {name.value: list(part) for name, part in self.parts.items()},
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "RemoteSegment":
+        """Raises DecodeError.  Parts of unknown names are left out: a later version may have
+        added them."""
+        names = {name.value: name for name in PartName}
+        try:
+            segment = cls(
+                segment_id=_text(values["id"]),
+                base_offset=_number(values["base"]),
+                next_offset=_number(values["next"]),
+                log_size=_number(values["size"]),
+                max_timestamp=_number(values["time"], NO_TIMESTAMP),
+                leader_epochs=tuple(
+                    EpochStart(_number(epoch), _number(start)) for epoch, start in values["epochs"]
+                ),
+                parts={
+                    names[name]: Part(*map(_number, part))
+                    for name, part in values["parts"].items()
+                    if name in names
+                },
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise DecodeError(f"it describes no segment: {error!r}") from None
+        return segment
+
+
+def _number(value: Any, lowest: int = 0) -> int:
+    if type(value) is not int or value < lowest:
+        raise ValueError(f"{value!r} is not a number of at least {lowest}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or not value:
+        raise ValueError(f"{value!r} is not a name")
+    return value
