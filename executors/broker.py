@@ -37,6 +37,7 @@ from sparklog.executors.replica_manager import (
     BrokerMetrics,
     LogEndReports,
     ReplicaManager,
+    apply_local_retention,
     apply_retention,
     close_idle_files,
     expire_producers,
@@ -329,6 +330,7 @@ class Broker:
             self._lifecycle.heartbeat(),
             self._reports.run(),
             _every(retention_s, synchronous(partial(apply_retention, replica_manager))),
+            _every(retention_s, partial(apply_local_retention, replica_manager)),
             _every(
                 config.log_dir_check_interval_ms / 1000,
                 replica_manager.failures.log_watch.check_round,

@@ -50,13 +50,14 @@ class Isolation(IntEnum):
 
 
 class OffsetSpec(IntEnum):
-    """Special timestamps of ListOffsets (KIP-734, KIP-405, KIP-1005)."""
+    """Special timestamps of ListOffsets (KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
     LATEST = -1
     EARLIEST = -2
     MAX_TIMESTAMP = -3
     EARLIEST_LOCAL = -4
     LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
 
 
 class ResourceType(IntEnum):

@@ -1,8 +1,8 @@
 """ListOffsets (key 2) v1-11: earliest, latest, by timestamp, largest timestamp, local and tiered.
 
 Consumers see offsets up to the high watermark, or up to the last stable offset when they read only
-committed data (KIP-98).  Deviations: nothing is tiered, so LATEST_TIERED and
-EARLIEST_PENDING_UPLOAD find nothing (offset -1).
+committed data (KIP-98).  LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1) in a
+topic that is not tiered.
 """
 
 import asyncio
@@ -28,15 +28,14 @@ from sparklog.wire.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
-_EARLIEST_PENDING_UPLOAD = -6
 #: The first version of each special timestamp; other negative timestamps have no meaning.
-_SPECIAL_SINCE = {
+_SPECIAL_SINCE: Final[Mapping[int, int]] = {
     OffsetSpec.LATEST: 1,
     OffsetSpec.EARLIEST: 1,
     OffsetSpec.MAX_TIMESTAMP: 7,
     OffsetSpec.EARLIEST_LOCAL: 8,
     OffsetSpec.LATEST_TIERED: 9,
-    _EARLIEST_PENDING_UPLOAD: 11,
+    OffsetSpec.EARLIEST_PENDING_UPLOAD: 11,
 }
 
 

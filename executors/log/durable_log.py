@@ -1,8 +1,10 @@
 """The half of a log for durability: flushes, the clean stop, and the log's failure.
 
-Owns: the order of a flush on the log's own thread, the files of a clean stop, and the error of an
-offline log.  Must not know appends, reads or truncations.
+Owns: the order of a flush on the log's own thread, the start of a new segment, the files of a clean
+stop, and the error of an offline log.  Must not know appends, reads or truncations.
 """
+
+from collections.abc import Sequence
 
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
@@ -11,6 +13,7 @@ from sparklog.executors.log.log_loader import LoadedLog
 from sparklog.executors.log.measured_segments import MeasuredSegments, write_closing_stats
 from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.roller import Roller
+from sparklog.executors.log.segment import Segment
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
 
@@ -47,6 +50,11 @@ class DurableLog:
         self.statistics = MeasuredSegments(loaded.segments)
         #: Whether anything has changed since a clean stop, apart from the leader epochs.
         self._changed = not (loaded.clean and loaded.report == RecoveryReport())
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments, oldest first; the last segment is active."""
+        return tuple(self._segments)
 
     @property
     def log_end_offset(self) -> int:
@@ -109,6 +117,13 @@ class DurableLog:
         """Flush now.  Blocks.  Raises StorageError, and then the log is offline."""
         self._require_writable()
         self._run(self._job(now_ms), now_ms)
+
+    def _roll(self, base_offset: int | None, now_ms: int) -> bool:
+        """Start a new segment at ``base_offset``; False if none is due there."""
+        if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
+            return False
+        self._changed = self._flush.indexes_pending = True
+        return True
 
     def _require_writable(self) -> None:
         if self.offline is not None:

@@ -1,4 +1,4 @@
-"""The log of one partition: appends, reads, retention and truncation, in the right file order.
+"""The log of one partition: appends, reads and truncation, in the right file order.
 
 Owns: the offsets [log start, log end), and the order in which the files of the log change.  Must
 not know roles, high watermarks or clients.  Producer state belongs to the partition; the log keeps
@@ -16,17 +16,14 @@ from functools import partial
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.cleaned_segments import CleanedGroup
-from sparklog.executors.log.deleted_segments import DeletedSegments
-from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
 from sparklog.executors.log.presence import LogPresence
 from sparklog.executors.log.recovery import RecoveryReport
-from sparklog.executors.log.retention import count_deletable
+from sparklog.executors.log.retained_log import RetainedLog
 from sparklog.executors.log.roller import Roller
-from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import AppendInfo, LogRead
 from sparklog.executors.log.segment_swap import SegmentSwap
 from sparklog.executors.log.snapshots import ProducerState
@@ -44,7 +41,7 @@ __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
 _OWN_FILES = 4
 
 
-class Log(DurableLog):
+class Log(RetainedLog):
     """The log in one partition directory; ``open`` returns it."""
 
     def __init__(
@@ -77,7 +74,6 @@ class Log(DurableLog):
             ends=lambda: (self.local_log_start_offset, self._files_generation()),
             on_damage=self.damage.read_failed,
         )
-        self._deleted = DeletedSegments(half)
         #: Whether offsets may be missing between batches, because this log or the log that it was
         #: copied from has been compacted at some time.
         self.gaps = GapMarker(half, partition_dir, is_set=loaded.compacted)
@@ -102,7 +98,6 @@ class Log(DurableLog):
             may_change=lambda: self.offline is None and not self.truncating,
             fail=self.fail,
         )
-        self._log_start_offset = loaded.log_start_offset
         #: The recovery point at the opening; a crash may have torn the batches above it.
         self.recovered_from = loaded.recovery_point
         self.presence = LogPresence(half, partition_dir, files, loaded.segments, self._flush)
@@ -124,14 +119,15 @@ class Log(DurableLog):
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        local_log_start_offset: int = 0,
         topic_id: uuid.UUID | None = None,
         must_exist: bool = False,
     ) -> "Log":
         """Open the directory or create it, and recover what a crash may have torn.
 
         ``files`` is shared by the broker's logs and is not used before this call returns.  After a
-        ``clean`` stop nothing needs recovery.  ``recovery_point`` and ``log_start_offset`` come
-        from the broker's checkpoints, which must forget a deleted partition.  The directory must
+        ``clean`` stop nothing needs recovery.  ``recovery_point`` and both log starts come from the
+        broker's checkpoints, which must forget a deleted partition.  The directory must
         belong to ``topic_id``, if given.  ``must_exist``: the directory held a log before.  Raises
         CorruptLogError, LostLogError, KafkaError(INCONSISTENT_TOPIC_ID), StorageError.
         """
@@ -144,6 +140,7 @@ class Log(DurableLog):
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            local_log_start_offset=local_log_start_offset,
             topic_id=topic_id,
             must_exist=must_exist,
             now_ms=now_ms,
@@ -162,24 +159,9 @@ class Log(DurableLog):
     # state
 
     @property
-    def log_start_offset(self) -> int:
-        """The first offset of the log; ``local_log_start_offset`` may be a later one."""
-        return self._log_start_offset
-
-    @property
-    def local_log_start_offset(self) -> int:
-        """The first offset in the files here; nothing below can be read from them (KIP-405)."""
-        return max(self._log_start_offset, self._segments[0].base_offset)
-
-    @property
     def size(self) -> int:
         """Bytes of all log files."""
         return self._segments.size
-
-    @property
-    def segments(self) -> Sequence[Segment]:
-        """The segments, oldest first; the last segment is active."""
-        return tuple(self._segments)
 
     @property
     def clean_offset(self) -> int | None:
@@ -244,6 +226,7 @@ class Log(DurableLog):
         self._roll(offset, now_ms)
         self._flush.truncated(offset)
         self._log_start_offset = min(self._log_start_offset, offset)
+        self._local_log_start_offset = min(self._local_log_start_offset, offset)
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment and start a new segment at the log's end, unless it is empty."""
@@ -288,64 +271,6 @@ class Log(DurableLog):
             raise
         self.damage.read_succeeded(offset, found.size)
         return found
-
-    def out_of_range(self, offset: int) -> KafkaError:
-        """The error of a read at this offset."""
-        return KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {self.topic_partition} is outside "
-            f"[{self.local_log_start_offset}, {self.log_end_offset}]",
-        )
-
-    # deleting
-
-    def advance_log_start(self, offset: int) -> bool:
-        """Hide all records below ``offset`` (DeleteRecords).  Returns False if they are hidden.
-
-        ``delete_old_segments`` frees the space later; the caller writes the checkpoint.  Raises
-        KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
-        """
-        if offset > self.log_end_offset:
-            raise self.out_of_range(offset)
-        if offset <= self._log_start_offset:
-            return False
-        self._changed = True
-        self._log_start_offset = offset
-        self.leader_epochs.truncate_from_start(offset, self.log_end_offset)
-        return True
-
-    def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
-        """Apply retention by time, size and log start, to segments below ``stable_offset``.
-
-        Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
-        """
-        self._require_writable()
-        if self.truncating or self.replacing:
-            return 0
-        count = count_deletable(
-            self.segments,
-            config=self.config,
-            log_start_offset=self._log_start_offset,
-            log_end_offset=self.log_end_offset,
-            stable_offset=stable_offset,
-            now_ms=now_ms,
-        )
-        if count == len(self._segments):
-            self._roll(self.log_end_offset, now_ms)
-        self._changed = self._changed or count > 0
-        for _ in range(count):
-            self._deleted.add(self._segments[0], now_ms + self.config.file_delete_delay_ms)
-            self._segments.remove(self._segments[0])
-            first = self._segments[0].base_offset
-            self._flush.raise_to(first, self.log_end_offset)
-            self._log_start_offset = max(self._log_start_offset, first)
-        self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
-        self._snapshots.keep_only(self._segments.base_offsets)
-        return count
-
-    def purge_deleted(self, now_ms: int) -> int:
-        """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""
-        return self._deleted.purge(now_ms)
 
     # replacing
 
@@ -410,8 +335,9 @@ class Log(DurableLog):
         """
         self._require_writable()
         self.truncating = True
-        fully = fully or offset <= self.local_log_start_offset
-        self._log_start_offset = self._truncation.begin(offset, self._log_start_offset, fully=fully)
+        fully = fully or offset <= self._local_log_start_offset
+        starts = self._log_start_offset, self._local_log_start_offset
+        self._take_starts(self._truncation.begin(offset, starts, fully=fully))
 
     def detach(self) -> FileCache:
         """Use a separate file cache while another thread works on the log.  Returns that cache."""
@@ -423,7 +349,8 @@ class Log(DurableLog):
         """End the truncation, whether it was made or not, and undo ``detach``."""
         self.truncating = False
         if self.offline is None:
-            self._log_start_offset = self._truncation.end(self._log_start_offset)
+            starts = self._log_start_offset, self._local_log_start_offset
+            self._take_starts(self._truncation.end(starts))
         self._segments.use(self._files)
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
@@ -435,20 +362,30 @@ class Log(DurableLog):
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        if offset <= self.local_log_start_offset:  # nothing is left
-            self.truncate_fully_and_start_at(offset, now_ms)
+        if offset <= self._local_log_start_offset:  # nothing is left here
+            log_start_offset = min(self._log_start_offset, offset)
+            self.truncate_fully_and_start_at(offset, now_ms, log_start_offset)
             return True
         self._truncate(self._truncation.truncate_to, offset, now_ms)
         self._flush.truncated(self.log_end_offset)
-        # The log start may lie inside a dropped batch.
-        self._log_start_offset = min(self._log_start_offset, self.log_end_offset)
+        # A start may lie inside a dropped batch.
+        end = self.log_end_offset
+        self._take_starts(
+            (min(self._log_start_offset, end), min(self._local_log_start_offset, end))
+        )
         return True
 
-    def truncate_fully_and_start_at(self, offset: int, now_ms: int) -> None:
-        """Drop everything; the log starts and ends at ``offset``.  See ``truncate_to``."""
+    def truncate_fully_and_start_at(
+        self, offset: int, now_ms: int, log_start_offset: int | None = None
+    ) -> None:
+        """Drop everything; the local part starts and ends at ``offset``.  See ``truncate_to``.
+
+        ``log_start_offset`` is where the whole log starts, if that is earlier: in the bucket.
+        """
         self._require_writable()
         self._truncate(self._truncation.truncate_fully_and_start_at, offset, now_ms)
-        self._log_start_offset = offset
+        self._log_start_offset = offset if log_start_offset is None else log_start_offset
+        self._local_log_start_offset = offset
         self._flush.truncated(offset)
         self._flush.raise_to(offset, offset)
 
@@ -470,7 +407,8 @@ class Log(DurableLog):
 
     def check_invariants(self) -> None:
         """Reads every batch; for tests."""
-        assert self._log_start_offset <= self.log_end_offset
+        assert self._log_start_offset <= self._local_log_start_offset <= self.log_end_offset
+        assert self._segments[0].base_offset <= self._local_log_start_offset
         assert self.recovery_point <= self.log_end_offset
         run_through(self.statistics.ensure_all_time_indexes())
         self._segments.check_invariants()
@@ -489,10 +427,3 @@ class Log(DurableLog):
         except StorageError as error:
             self.offline = error
             raise
-
-    def _roll(self, base_offset: int | None, now_ms: int) -> bool:
-        """Start a new segment at ``base_offset``; False if none is due there."""
-        if base_offset is None or not self._roller.roll(base_offset, self.config, now_ms):
-            return False
-        self._changed = self._flush.indexes_pending = True
-        return True

@@ -52,6 +52,7 @@ class LoadedLog:
     epochs: EpochCache
     snapshots: SnapshotFiles
     log_start_offset: int
+    local_log_start_offset: int
     recovery_point: int
     report: RecoveryReport
     topic_id: UUID | None
@@ -71,6 +72,7 @@ def load_log(
     clean: bool,
     recovery_point: int,
     log_start_offset: int,
+    local_log_start_offset: int,
     topic_id: UUID | None,
     must_exist: bool,
     now_ms: int,
@@ -90,6 +92,8 @@ def load_log(
         clean=clean,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
+        local_log_start_offset=max(log_start_offset, local_log_start_offset),
+        tiered=config.remote_storage_enable or local_log_start_offset > log_start_offset,
         now_ms=now_ms,
         snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
     )
@@ -114,6 +118,7 @@ def load_log(
         epochs=loader.epochs,
         snapshots=loader.snapshots,
         log_start_offset=loader.log_start_offset,
+        local_log_start_offset=loader.local_log_start_offset,
         recovery_point=loader.recovery_point,
         report=replace(loader.report, batches_replayed=replayed),
         topic_id=found_id,
@@ -134,6 +139,9 @@ class LogLoader:
     clean: bool
     recovery_point: int
     log_start_offset: int
+    local_log_start_offset: int
+    #: Records below the local log start may lie in the bucket, so the log start does not follow it.
+    tiered: bool
     now_ms: int
     snapshots: SnapshotFiles
     #: Whether the log may have gaps (``gap_marker``).
@@ -162,7 +170,7 @@ class LogLoader:
             segments=self.segments,
             epochs=self.epochs,
             recovery_point=self.recovery_point,
-            log_start_offset=self.log_start_offset,
+            local_log_start_offset=self.local_log_start_offset,
             compacted=self.compacted,
         )
         trusted = TrustedSegments(self.half, recovery, frozenset(names))
@@ -198,13 +206,13 @@ class LogLoader:
         )
 
     def _drop_hidden(self) -> None:
-        """Remove the segments below the log start.
+        """Remove the segments below the local log start.
 
         A crash may have brought them back after they were deleted, and deletion moves the recovery
         point past what was never flushed.
         """
         segments = self.segments
-        while len(segments) > 1 and segments[1].base_offset <= self.log_start_offset:
+        while len(segments) > 1 and segments[1].base_offset <= self.local_log_start_offset:
             segments[0].remove()
             del segments[0]
 
@@ -217,27 +225,30 @@ class LogLoader:
     def _start_empty(self, names: list[str]) -> None:
         # A new directory holds at most the id of its topic.
         lost = set(names) - {PARTITION_METADATA}
-        if lost and self.recovery_point > self.log_start_offset:
+        if lost and self.recovery_point > self.local_log_start_offset:
             raise CorruptLogError(
                 self.partition_dir,
                 0,
                 f"no segment is left of a log flushed to {self.recovery_point}",
             )
-        self._start_at(self.log_start_offset)
+        self._start_at(self.local_log_start_offset)
 
     def _start_at(self, offset: int) -> None:
         former, self.segments = self.segments, [self._segment(offset)]
         self.segments[0].create(self.config)
         # The new segment first: a log without a segment counts as lost.  After a crash there are
-        # both, and the former segments are below the log start.
+        # both, and the former segments are below the local log start.
         self.half.flush_folder(self.partition_dir)
         for segment in reversed(former):
             segment.remove()
         self.snapshots.delete_all()
         self.half.flush_folder(self.partition_dir)
         self.epochs.truncate_from_end(offset)
-        self.epochs.truncate_from_start(offset, offset)
-        self.log_start_offset = self.recovery_point = offset
+        if not self.tiered:
+            self.log_start_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.epochs.truncate_from_start(self.log_start_offset, offset)
+        self.local_log_start_offset = self.recovery_point = offset
 
     def _load_epochs(self, names: list[str]) -> bool:
         if EPOCH_CHECKPOINT not in names:
@@ -271,12 +282,14 @@ class LogLoader:
                 active.size,
                 f"the log ends at offset {end} but was flushed up to {self.recovery_point}",
             )
-        if self.log_start_offset > end:
-            self._start_at(self.log_start_offset)
+        if self.local_log_start_offset > end:
+            self._start_at(self.local_log_start_offset)
             return
         active.activate(self.config)
         if self.clean:
             self.recovery_point = end
-        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        self.local_log_start_offset = max(self.local_log_start_offset, self.segments[0].base_offset)
+        if not self.tiered:
+            self.log_start_offset = self.local_log_start_offset
         self.epochs.truncate_from_end(end)
         self.epochs.truncate_from_start(self.log_start_offset, end)

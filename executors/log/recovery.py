@@ -64,7 +64,7 @@ class LogRecovery:
         segments: list[Segment],
         epochs: EpochCache,
         recovery_point: int,
-        log_start_offset: int,
+        local_log_start_offset: int,
         compacted: bool,
     ) -> None:
         """``compacted``: the log may have gaps (``gap_marker``)."""
@@ -77,9 +77,9 @@ class LogRecovery:
         self._recovery_point = recovery_point
         self._compacted = compacted
         #: The log must not end below this offset; 0 if all flushed records have been deleted.
-        #: Retention moves the log start to the end and deletes files without a flush; a crash can
-        #: bring some of them back.
-        self.promised_end = recovery_point if recovery_point > log_start_offset else 0
+        #: Retention moves the local log start to the end and deletes files without a flush; a crash
+        #: can bring some of them back.
+        self.promised_end = recovery_point if recovery_point > local_log_start_offset else 0
         self.report = RecoveryReport()
         #: Whether a rebuilt segment has control batches, by base offset.
         self.with_markers: dict[int, bool] = {}

@@ -6,9 +6,23 @@ start go in any log.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.config import NO_LIMIT, TopicConfig
+
+
+class RetentionLimits(NamedTuple):
+    """The greatest age in ms, and the greatest size in bytes; NO_LIMIT for none."""
+
+    age_ms: int
+    size: int
+
+    @classmethod
+    def whole_log(cls, config: TopicConfig) -> "RetentionLimits":
+        return cls(config.retention_ms, config.retention_bytes) if config.deletes else NO_LIMITS
+
+
+NO_LIMITS: Final = RetentionLimits(NO_LIMIT, NO_LIMIT)
 
 
 class SegmentAge(Protocol):
@@ -29,7 +43,7 @@ class SegmentAge(Protocol):
 def count_deletable(
     segments: Sequence[SegmentAge],
     *,
-    config: TopicConfig,
+    limits: RetentionLimits,
     log_start_offset: int,
     log_end_offset: int,
     stable_offset: int,
@@ -41,9 +55,9 @@ def count_deletable(
     and an empty active segment too.  The count may include the active segment.
     """
     excess_bytes = 0
-    limited = config.deletes and config.retention_bytes != NO_LIMIT
+    limited = limits.size != NO_LIMIT
     if limited:
-        excess_bytes = sum(segment.size for segment in segments) - config.retention_bytes
+        excess_bytes = sum(segment.size for segment in segments) - limits.size
     count = 0
     for index, segment in enumerate(segments):
         active = index + 1 == len(segments)
@@ -52,14 +66,9 @@ def count_deletable(
             break
         too_big = limited and excess_bytes >= segment.size
         below_start = next_base <= log_start_offset and not active
-        if not (too_big or below_start or _too_old(segment, config, now_ms)):
+        too_old = limits.age_ms != NO_LIMIT and now_ms - segment.age_timestamp > limits.age_ms
+        if not (too_big or below_start or too_old):
             break
         excess_bytes -= segment.size
         count += 1
     return count
-
-
-def _too_old(segment: SegmentAge, config: TopicConfig, now_ms: int) -> bool:
-    if not config.deletes or config.retention_ms == NO_LIMIT:
-        return False
-    return now_ms - segment.age_timestamp > config.retention_ms

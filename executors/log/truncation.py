@@ -1,9 +1,11 @@
 """The truncation of one log: the files that are changed, and their order.
 
-Owns: the recovery point and log start while a truncation is under way, and the truncation itself,
+Owns: the recovery point and log starts while a truncation is under way, and the truncation itself,
 of the clean offset, segments, snapshots, leader epochs and producer state, each step durable before
 the next.  Must not know why a log is truncated.
 """
+
+from typing import TypeAlias
 
 from sparklog.config import TopicConfig
 from sparklog.executors.log.clean_offset import CleanOffset
@@ -15,6 +17,9 @@ from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment_list import restore_producers
 from sparklog.storage_backends.base import FileHalf
 
+#: The start of the whole log, and that of its files here.
+LogStarts: TypeAlias = tuple[int, int]
+
 
 class LogTruncation:
     """The truncations of one log, one after the other."""
@@ -25,12 +30,12 @@ class LogTruncation:
         "_flush",
         "_gap_marker",
         "_half",
-        "_log_start_before",
         "_partition_dir",
         "_producers",
         "_roller",
         "_segments",
         "_snapshots",
+        "_starts_before",
     )
 
     def __init__(
@@ -53,26 +58,26 @@ class LogTruncation:
         self._segments = roller.segments
         self._snapshots = roller.snapshots
         self._producers = roller.producers
-        #: The log start when the truncation began.
-        self._log_start_before = 0
+        #: The log starts when the truncation began.
+        self._starts_before: LogStarts = (0, 0)
 
-    def begin(self, offset: int, log_start_offset: int, *, fully: bool) -> int:
+    def begin(self, offset: int, starts: LogStarts, *, fully: bool) -> LogStarts:
         """Lower the recovery point to the lowest end that the truncation may leave.
 
-        With ``fully``, nothing is left of the log.  Returns the log start offset to use until the
+        With ``fully``, nothing is left of the log.  Returns the log starts to use until the
         truncation ends.
         """
-        self._log_start_before = log_start_offset
+        self._starts_before = starts
         if fully:
-            log_start_offset = min(log_start_offset, offset)
-            self._flush.begin_truncation(log_start_offset)
+            starts = min(starts[0], offset), min(starts[1], offset)
+            self._flush.begin_truncation(starts[1])
         else:
             self._flush.begin_truncation(self._segments.base_below(offset))
-        return log_start_offset
+        return starts
 
-    def end(self, log_start_offset: int) -> int:
-        """End the truncation, completed or abandoned.  Returns the log start offset from now on."""
-        return self._log_start_before if self._flush.abandon_truncation() else log_start_offset
+    def end(self, starts: LogStarts) -> LogStarts:
+        """End the truncation, completed or abandoned.  Returns the log starts from now on."""
+        return self._starts_before if self._flush.abandon_truncation() else starts
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:
         """Drop every batch that ends at or above ``offset``, which is above the first base offset.

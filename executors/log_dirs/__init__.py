@@ -4,7 +4,7 @@ Owns: a broker's directory and its identity, the directories of partitions, stra
 directories, checkpoints, and checks of the disk.  Must not know partitions' roles or clients.
 """
 
-from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError
+from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError, LogOffsets
 from sparklog.executors.log_dirs.checkpoints import LogCheckpoints
 from sparklog.executors.log_dirs.disk_watch import DiskWatch
 from sparklog.executors.log_dirs.log_dirs import LogDirs, lock_log_dirs, open_data_dirs
@@ -19,6 +19,7 @@ __all__ = [
     "DiskWatch",
     "LogCheckpoints",
     "LogDirs",
+    "LogOffsets",
     "LogWatch",
     "StrayDirs",
     "delete_lost_dir",

@@ -1,6 +1,6 @@
 """One log directory of a broker, ``broker-<id>``: its identity and its checkpoints.
 
-Owns: ``meta.properties``, the lock, the clean-shutdown file and two offset checkpoints, all in
+Owns: ``meta.properties``, the lock, the clean-shutdown file and the offset checkpoints, all in
 Kafka's formats.  Must not know partitions' files or the network.  All calls block.
 """
 
@@ -9,7 +9,7 @@ import binascii
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from sparklog.errors import DecodeError, StartError, StorageError
@@ -22,6 +22,8 @@ LOCK_FILE = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+#: The local log starts of tiered logs; Kafka has no such file.
+LOCAL_LOG_STARTS = "local-log-start-offset-checkpoint"
 #: The file that a probe writes to find out whether the disk works.
 PROBE_FILE = ".probe"
 #: A line of meta.properties that Kafka does not have.
@@ -39,6 +41,18 @@ class BrokerStartError(StartError):
 
     def __reduce__(self) -> tuple[type["BrokerStartError"], tuple[str, str]]:
         return (BrokerStartError, (self.kind, str(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOffsets:
+    """The offsets of the logs in a log directory that its checkpoints hold.
+
+    A log is among ``local_log_starts`` only if its local log start is above its log start.
+    """
+
+    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    local_log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +137,9 @@ class BrokerDir:
         self.clean_epoch = NO_BROKER_EPOCH
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
+        self.local_log_starts: dict[TopicPartition, int] = {}
         self.partition_names: tuple[str, ...] = ()
+        self._has_local_log_starts = False
         self._lock = lock
 
     @property
@@ -180,25 +196,39 @@ class BrokerDir:
             raise
         return log_dir
 
-    def write_checkpoints(
-        self,
-        recovery_points: Mapping[TopicPartition, int],
-        log_starts: Mapping[TopicPartition, int],
-    ) -> None:
-        """Write both checkpoints, durably.
+    def write_checkpoints(self, offsets: LogOffsets) -> None:
+        """Write the checkpoints, durably.
 
-        The log starts come first: deletion moves the recovery point together with the log start, so
-        a start must not find the new recovery point without the new log start.
+        The log starts come first: deletion moves the recovery point together with a log start, so a
+        start must not find the new recovery point without the new log start.
         """
-        self.half.put(f"{self.path}/{LOG_STARTS}", encode_offsets(dict(sorted(log_starts.items()))))
-        self.half.put(
-            f"{self.path}/{RECOVERY_POINTS}", encode_offsets(dict(sorted(recovery_points.items())))
-        )
+        self._write_offsets(LOG_STARTS, offsets.log_starts)
+        if offsets.local_log_starts or self._has_local_log_starts:
+            self._has_local_log_starts = True
+            self._write_offsets(LOCAL_LOG_STARTS, offsets.local_log_starts)
+        self._write_offsets(RECOVERY_POINTS, offsets.recovery_points)
+
+    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        self.half.put(f"{self.path}/{name}", encode_offsets(dict(sorted(offsets.items()))))
 
     def write_clean_marker(self, broker_epoch: int) -> None:
         """Write the clean-shutdown file, the last step of a stop (``CleanShutdownFileHandler``)."""
         document = {"version": 0, "brokerEpoch": broker_epoch}
         self.half.put(f"{self.path}/{CLEAN_MARKER}", json.dumps(document).encode())
+
+    @property
+    def noted(self) -> LogOffsets:
+        """The offsets that the checkpoints held at the start, without those of deleted logs."""
+        return LogOffsets(
+            recovery_points=self.recovery_points,
+            log_starts=self.log_starts,
+            local_log_starts=self.local_log_starts,
+        )
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Forget what the checkpoints held of a deleted partition."""
+        for offsets in (self.recovery_points, self.log_starts, self.local_log_starts):
+            offsets.pop(topic_partition, None)
 
     def release(self) -> None:
         self._lock.release()
@@ -233,6 +263,8 @@ class BrokerDir:
     def _read_notes(self) -> None:
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
         self.log_starts = self._read_offsets(LOG_STARTS)
+        self.local_log_starts = self._read_offsets(LOCAL_LOG_STARTS)
+        self._has_local_log_starts = bool(self.local_log_starts)
         marker = f"{self.path}/{CLEAN_MARKER}"
         self.clean = self.half.exists(marker)
         if self.clean:
@@ -250,7 +282,8 @@ class BrokerDir:
             return decode_offsets(self.half.read(path))
         except DecodeError as error:
             # Recovery then reads more than it must, and records that DeleteRecords hid inside a
-            # segment are visible again (as in Kafka); no record is lost.
+            # segment are visible again (as in Kafka); no record is lost.  The files of a tiered log
+            # begin at its first segment then.
             logger.warning("%s is ignored: %s", path, error)
             return {}
 

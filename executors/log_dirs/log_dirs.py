@@ -136,8 +136,7 @@ class LogDirs:
         """Forget a deleted partition, and its checkpoint entries."""
         self._homes.pop(topic_partition, None)
         for log_dir in self._taken:
-            log_dir.recovery_points.pop(topic_partition, None)
-            log_dir.log_starts.pop(topic_partition, None)
+            log_dir.forget(topic_partition)
 
     def remember(self, topic_partition: TopicPartition, log_dir: BrokerDir) -> None:
         """Keep the log directory of a partition whose old directory may still be there, so that a

@@ -28,13 +28,27 @@ def look_up(log: Log, timestamp: int) -> Steps[OffsetTimestamp | None]:
         start = log.local_log_start_offset if is_local else log.log_start_offset
         return OffsetTimestamp(offset=start, leader_epoch=log.leader_epochs.epoch_at(start))
     if timestamp < OffsetSpec.EARLIEST_LOCAL:
-        return None  # these ask for tiered segments, which do not exist
+        return _end_of_tiered(log, timestamp)
     try:
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             return (yield from log.times.largest())
         return (yield from log.times.first_from(timestamp))
     except (StorageError, CorruptLogError) as error:
         raise KafkaError(read_error_code(log, error), str(error)) from error
+
+
+def _end_of_tiered(log: Log, timestamp: int) -> OffsetTimestamp | None:
+    """The last offset in the bucket, or the first one that is not there yet; None for a log that is
+    not tiered (KIP-1005, KIP-1023)."""
+    if not log.config.remote_storage_enable:
+        return None
+    end = max(log.tiered_end_offset, log.log_start_offset)
+    if timestamp == OffsetSpec.EARLIEST_PENDING_UPLOAD:
+        return OffsetTimestamp(offset=end, leader_epoch=log.leader_epochs.epoch_at(end))
+    if log.tiered_end_offset <= log.log_start_offset:
+        return None
+    last = log.tiered_end_offset - 1
+    return OffsetTimestamp(offset=last, leader_epoch=log.leader_epochs.epoch_at(last))
 
 
 def read_error_code(log: Log, error: Exception) -> ErrorCode:

@@ -13,6 +13,7 @@ from sparklog.executors.replica_manager.delayed_produce import (
 from sparklog.executors.replica_manager.listener import RoleListener
 from sparklog.executors.replica_manager.log_end_reports import LogEndReports
 from sparklog.executors.replica_manager.log_maintenance import (
+    apply_local_retention,
     apply_retention,
     close_idle_files,
     expire_producers,
@@ -43,6 +44,7 @@ __all__ = [
     "RequestTransaction",
     "RoleListener",
     "VerifyTransaction",
+    "apply_local_retention",
     "apply_retention",
     "close_idle_files",
     "expire_producers",

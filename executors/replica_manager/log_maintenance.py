@@ -6,10 +6,12 @@ Must not know how often it is done.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from sparklog.errors import SparklogError, StorageError
 from sparklog.executors.log import Log
+from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.storage_backends.blocking import run_blocking
 
@@ -32,6 +34,43 @@ def apply_retention(replica_manager: ReplicaManager) -> None:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:
             replica_manager.delayed_operations.complete_all(partition.topic_partition)
+
+
+async def apply_local_retention(replica_manager: ReplicaManager) -> None:
+    """Delete the segments of tiered logs that are in the bucket and too old, or too many, for the
+    brokers' disks.
+
+    The checkpoints tell the new local log starts first.  Otherwise a start after a crash could take
+    the records that were deleted for lost.
+    """
+    now_ms, planned = replica_manager.now_ms(), dict[Partition, int]()
+    for partition in replica_manager:
+        log = partition.log
+        if log.config.remote_storage_enable and log.offline is None:
+            stable_offset = partition.unclamped_last_stable_offset
+            offset = log.local_retention_offset(now_ms, stable_offset)
+            if offset > log.local_log_start_offset:
+                planned[partition] = offset
+    if planned:
+        starts = {partition.topic_partition: offset for partition, offset in planned.items()}
+        try:
+            await replica_manager.checkpoints.write(
+                local_log_starts=starts, then=partial(_delete_local, replica_manager, planned)
+            )
+        except StorageError as error:
+            logger.error("no segments of tiered logs are deleted: %s", error)
+
+
+def _delete_local(replica_manager: ReplicaManager, planned: Mapping[Partition, int]) -> None:
+    now_ms = replica_manager.now_ms()
+    for partition, offset in planned.items():
+        if replica_manager.get(partition.topic_partition) is not partition:
+            continue
+        try:
+            deleted = partition.log.delete_local_segments(offset, now_ms)
+            replica_manager.counters.segments_deleted += deleted
+        except SparklogError as error:
+            logger.error("local retention of %s failed: %s", partition.topic_partition, error)
 
 
 def expire_producers(replica_manager: ReplicaManager) -> None:

@@ -81,6 +81,7 @@ class LogManager:
             clean=log_dir.clean and not self._opened_before,
             recovery_point=log_dir.recovery_points.get(tp, 0),
             log_start_offset=log_dir.log_starts.get(tp, 0),
+            local_log_start_offset=log_dir.local_log_starts.get(tp, 0),
             topic_id=topic_id,
             must_exist=tp in log_dir.recovery_points,
         )

@@ -19,6 +19,7 @@ from sparklog.config.setting_lists import (
     check_partitions,
     parse_overrides,
 )
+from sparklog.config.tiering import REMOTE_LOG_SETTINGS
 from sparklog.config.topic import TOPIC_SETTINGS
 from sparklog.config.transactions import TRANSACTION_SETTINGS, TransactionSettings
 from sparklog.errors import ConfigError
@@ -282,6 +283,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     *REPLICATION_SETTINGS,
     *GROUP_SETTINGS,
     *LOG_CLEANER_SETTINGS,
+    *REMOTE_LOG_SETTINGS,
     *TRANSACTION_SETTINGS,
 )
 
@@ -385,6 +387,7 @@ class BrokerConfig(TransactionSettings):
     log_cleaner_io_buffer_size: int = 512 * 1024
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     log_cleaner_backoff_ms: int = 15_000
+    remote_dir: str = ""
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
     changed_defaults: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()

@@ -101,10 +101,13 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
     ForeignSetting(
         names=_names(
             """
-            remote.* local.retention.ms local.retention.bytes log.local.*
+            remote.log.metadata.* remote.log.storage.* remote.log.index.* remote.log.reader.*
+            remote.log.manager.thread.* remote.log.manager.copier.* remote.log.manager.copy.quota.*
+            remote.log.manager.expiration.* remote.log.manager.follower.*
+            remote.log.manager.fetch.* remote.log.manager.task.retry.* remote.list.*
             """
         ),
-        reason="there is no remote tier; all segments are local",
+        reason="the remote tier is that of remote_dir, without plugins or threads to tune",
     ),
     ForeignSetting(
         names=_names(

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from sparklog.config.cleaner import COMPACTION_SETTINGS
 from sparklog.config.setting import DAY_MS, NO_LIMIT, Setting, Synonym, require_setting
+from sparklog.config.tiering import LIKE_WHOLE_LOG, TIERING_SETTINGS
 from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64, TimestampType
 
@@ -226,6 +227,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         doc="Whether a replica that may lack acknowledged records may lead.",
     ),
     *COMPACTION_SETTINGS,
+    *TIERING_SETTINGS,
 )
 
 TOPIC_SETTING_BY_NAME: Mapping[str, Setting] = {s.name: s for s in TOPIC_SETTINGS}
@@ -253,6 +255,8 @@ class TopicConfig:
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
     leader_replication_throttled_replicas: tuple[str, ...] = ()
+    local_retention_bytes: int = LIKE_WHOLE_LOG
+    local_retention_ms: int = LIKE_WHOLE_LOG
     max_compaction_lag_ms: int = MAX_INT64
     max_message_bytes: int = 1_048_588
     message_timestamp_after_max_ms: int = 3_600_000
@@ -262,6 +266,7 @@ class TopicConfig:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    remote_storage_enable: bool = False
     retention_bytes: int = NO_LIMIT
     retention_ms: int = 7 * DAY_MS
     segment_bytes: int = 1_073_741_824
@@ -282,6 +287,16 @@ class TopicConfig:
         return "delete" in self.cleanup_policy
 
     @property
+    def local_retention(self) -> tuple[int, int]:
+        """The limits of the part of a tiered log on a broker's disk: age in ms, size in bytes;
+        NO_LIMIT for none."""
+        age_ms, size = self.local_retention_ms, self.local_retention_bytes
+        return (
+            self.retention_ms if age_ms == LIKE_WHOLE_LOG else age_ms,
+            self.retention_bytes if size == LIKE_WHOLE_LOG else size,
+        )
+
+    @property
     def timestamp_type(self) -> TimestampType:
         if self.message_timestamp_type == "LogAppendTime":
             return TimestampType.LOG_APPEND_TIME
@@ -296,13 +311,36 @@ class TopicConfig:
             values[setting.field] = setting.parse(text)
         return cls(**values)
 
-    def check(self) -> None:
+    def check(self, *, has_remote_dir: bool = False) -> None:
         """Check the rules between settings, before they are given to a topic.
 
-        Raises ConfigError.  ``resolve`` does not check: the defaults of a topic may have changed.
+        ``has_remote_dir``: the cluster has a remote_dir.  Raises ConfigError.  ``resolve`` does not
+        check: the defaults of a topic may have changed.
         """
+        self._check_tiering(has_remote_dir)
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 f"min.compaction.lag.ms={self.min_compaction_lag_ms} is more than "
                 f"max.compaction.lag.ms={self.max_compaction_lag_ms}; expected at most that"
             )
+
+    def _check_tiering(self, has_remote_dir: bool) -> None:
+        if self.remote_storage_enable and not has_remote_dir:
+            raise ConfigError(
+                "remote.storage.enable=true needs a place for the segments; start the cluster with "
+                "a remote_dir"
+            )
+        if self.remote_storage_enable and self.compacts:
+            raise ConfigError(
+                "remote.storage.enable=true does not go with cleanup.policy=compact: compacted "
+                "topics stay on the brokers' disks"
+            )
+        for name, local, whole in (
+            ("retention.ms", self.local_retention_ms, self.retention_ms),
+            ("retention.bytes", self.local_retention_bytes, self.retention_bytes),
+        ):
+            if local > whole != NO_LIMIT or (local == NO_LIMIT != whole):
+                raise ConfigError(
+                    f"local.{name}={local} is more than {name}={whole}; expected at most that, or "
+                    f"-2 for the same"
+                )

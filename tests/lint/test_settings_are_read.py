@@ -29,5 +29,11 @@ def attributes_read() -> set[str]:
 def test_every_setting_is_read_somewhere() -> None:
     fields = {setting.field for setting in (*TOPIC_SETTINGS, *BROKER_SETTINGS)}
     # Read where the config of a broker or a topic is checked and made ready.
-    ready = {"max_connections_per_ip_overrides", "message_timestamp_type", "cleanup_policy"}
+    ready = {
+        "max_connections_per_ip_overrides",
+        "message_timestamp_type",
+        "cleanup_policy",
+        "local_retention_ms",
+        "local_retention_bytes",
+    }
     assert fields - attributes_read() - ready == UNREAD.keys()

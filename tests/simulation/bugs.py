@@ -5,7 +5,7 @@ Owns: those of one broker and of the journal; ``replication_bugs``, ``controller
 they are caught.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -23,13 +23,12 @@ from sparklog.executors.log.log import AppendInfo, Log
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
-from sparklog.executors.log_dirs.broker_dir import BrokerDir
+from sparklog.executors.log_dirs.broker_dir import BrokerDir, LogOffsets
 from sparklog.executors.partition import PartitionRead
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
 from sparklog.metadata import Record
 from sparklog.storage_backends.base import FileHalf, FileHandle
-from sparklog.types import TopicPartition
 from sparklog.wire.records.batch import BatchHeader, Buffer
 from tests.simulation import (
     cleaner_bugs,
@@ -195,12 +194,8 @@ def forget_the_log_start() -> list[Patch]:
     """Deleted records come back with the next start."""
     real = BrokerDir.write_checkpoints
 
-    def write_checkpoints(
-        self: BrokerDir,
-        recovery_points: Mapping[TopicPartition, int],
-        log_starts: Mapping[TopicPartition, int],
-    ) -> None:
-        real(self, recovery_points, {})
+    def write_checkpoints(self: BrokerDir, offsets: LogOffsets) -> None:
+        real(self, replace(offsets, log_starts={}))
 
     return [(BrokerDir, "write_checkpoints", write_checkpoints)]
 

@@ -75,7 +75,7 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
 def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> None:
     """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG)."""
     try:
-        TopicConfig.resolve(overrides, defaults).check()
+        TopicConfig.resolve(overrides, defaults).check(has_remote_dir=bool(defaults.remote_dir))
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -157,3 +157,45 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
         BrokerConfig.resolve({"queued.max.request.bytes": "104857599"})
     # The default gives way.
     assert BrokerConfig.resolve({"socket.request.max.bytes": "1000000000"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"remote.storage.enable": "true"}, "start the cluster with a remote_dir"),
+        (
+            {"remote.storage.enable": "true", "cleanup.policy": "compact,delete"},
+            "does not go with cleanup.policy=compact",
+        ),
+        (
+            {"local.retention.ms": "8", "retention.ms": "7"},
+            "local.retention.ms=8 is more than retention.ms=7",
+        ),
+        (
+            {"local.retention.bytes": "-1", "retention.bytes": "7"},
+            "local.retention.bytes=-1 is more than retention.bytes=7",
+        ),
+    ],
+)
+def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
+    has_remote_dir = "cleanup.policy" in overrides
+    with pytest.raises(ConfigError, match=problem):
+        TopicConfig.resolve(overrides, BrokerConfig()).check(has_remote_dir=has_remote_dir)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "local"),
+    [
+        ({}, (7 * 86_400_000, -1)),
+        ({"local.retention.ms": "5", "local.retention.bytes": "6"}, (5, 6)),
+        ({"retention.ms": "-1", "local.retention.ms": "-1"}, (-1, -1)),
+        ({"retention.ms": "-1", "local.retention.ms": "9", "retention.bytes": "3"}, (9, 3)),
+    ],
+)
+def test_local_retention_is_that_of_the_whole_log_unless_it_is_given(
+    overrides: dict[str, str], local: tuple[int, int]
+) -> None:
+    tiered = overrides | {"remote.storage.enable": "true"}
+    config = TopicConfig.resolve(tiered, BrokerConfig())
+    config.check(has_remote_dir=True)
+    assert config.local_retention == local

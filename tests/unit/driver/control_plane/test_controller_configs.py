@@ -162,7 +162,7 @@ def test_lists_of_throttled_replicas_may_become_empty_but_not_senseless() -> Non
         (resource(BROKER, "", (SET, "log.retention.ms", "0")), ErrorCode.INVALID_CONFIG),
         (resource(BROKER, "", (SET, "max.connections.per.ip", "0")), ErrorCode.INVALID_CONFIG),
         (resource(BROKER, "", (SET, "ssl.keystore.location", "/k")), ErrorCode.INVALID_CONFIG),
-        (resource(TOPIC, "a", (SET, "local.retention.ms", "1")), ErrorCode.INVALID_CONFIG),
+        (resource(TOPIC, "a", (SET, "remote.storage.enable", "true")), ErrorCode.INVALID_CONFIG),
         (
             resource(
                 TOPIC,

@@ -1,5 +1,6 @@
 """A broker's identity on the disk, in Kafka's formats."""
 
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 from uuid import UUID
@@ -7,7 +8,12 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import DecodeError, LockedError, StorageError
-from sparklog.executors.log_dirs.broker_dir import BrokerDir, BrokerStartError, MetaProperties
+from sparklog.executors.log_dirs.broker_dir import (
+    BrokerDir,
+    BrokerStartError,
+    LogOffsets,
+    MetaProperties,
+)
 from sparklog.executors.log_dirs.partition_dirs import (
     delete_partition_dir,
     is_stray_dir,
@@ -105,15 +111,16 @@ def test_a_log_directory_has_one_broker() -> None:
 def test_the_marker_is_read_once() -> None:
     half = MemoryBackend()
     log_dir = take(half)
-    log_dir.write_checkpoints({TopicPartition("t-x", 1): 5}, {TopicPartition("t-x", 1): 2})
+    tp = TopicPartition("t-x", 1)
+    log_dir.write_checkpoints(LogOffsets(recovery_points={tp: 5}, log_starts={tp: 2}))
+    assert not half.exists("broker-1/local-log-start-offset-checkpoint")
     log_dir.write_clean_marker(7)
     assert half.read("broker-1/.kafka_cleanshutdown") == b'{"version": 0, "brokerEpoch": 7}'
     assert half.read("broker-1/recovery-point-offset-checkpoint") == b"0\n1\nt-x 1 5\n"
     log_dir.release()
     log_dir = take(half)
     assert (log_dir.clean, log_dir.clean_epoch) == (True, 7)
-    assert log_dir.recovery_points == {TopicPartition("t-x", 1): 5}
-    assert log_dir.log_starts == {TopicPartition("t-x", 1): 2}
+    assert log_dir.noted == LogOffsets(recovery_points={tp: 5}, log_starts={tp: 2})
     log_dir.release()
     assert not take(half).clean
 
@@ -148,14 +155,27 @@ def test_a_recovery_point_is_never_found_without_the_log_start_that_moved_it() -
     half = MemoryBackend()
     log_dir = take(half)
     tp = TopicPartition("t", 0)
-    log_dir.write_checkpoints({tp: 5}, {tp: 0})
-    # The second of the two files fails, or the process ends between them.
+    log_dir.write_checkpoints(LogOffsets(recovery_points={tp: 5}, log_starts={tp: 0}))
+    # The last of the files fails, or the process ends before it.
     half.faults.fail_next(operation="put", under="recovery-point")
+    offsets = LogOffsets(recovery_points={tp: 9}, log_starts={tp: 2}, local_log_starts={tp: 9})
     with pytest.raises(StorageError):
-        log_dir.write_checkpoints({tp: 9}, {tp: 9})
+        log_dir.write_checkpoints(offsets)
     log_dir.release()
     log_dir = take(half)
-    assert (log_dir.log_starts, log_dir.recovery_points) == ({tp: 9}, {tp: 5})
+    assert log_dir.noted == replace(offsets, recovery_points={tp: 5})
+    log_dir.release()
+
+
+def test_local_log_starts_are_forgotten_with_the_last_tiered_log() -> None:
+    half = MemoryBackend()
+    log_dir = take(half)
+    tp = TopicPartition("t", 0)
+    log_dir.write_checkpoints(LogOffsets(log_starts={tp: 0}, local_log_starts={tp: 7}))
+    log_dir.write_checkpoints(LogOffsets(log_starts={tp: 7}))
+    log_dir.release()
+    log_dir = take(half)
+    assert log_dir.noted == LogOffsets(log_starts={tp: 7})
     log_dir.release()
 
 

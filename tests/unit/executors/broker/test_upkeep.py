@@ -2,9 +2,14 @@
 
 import threading
 
+from sparklog.executors.log import run_through
 from sparklog.executors.partition.partition import Partition
-from sparklog.executors.replica_manager.log_maintenance import apply_retention, purge_deleted
-from sparklog.types import TopicPartition
+from sparklog.executors.replica_manager.log_maintenance import (
+    apply_local_retention,
+    apply_retention,
+    purge_deleted,
+)
+from sparklog.types import OffsetSpec, TopicPartition
 from tests.support.batches import batch
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Rig, run
@@ -140,3 +145,44 @@ def test_more_partitions_than_open_files() -> None:
             assert await client.fetch("t", partition=number) == (0, [b"%d" % number])
 
     run(test, log_open_files_max="8")
+
+
+def test_local_retention_tells_the_checkpoint_before_files_go() -> None:
+    async def test(rig: Rig) -> None:
+        broker = await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic(
+            "t",
+            segment_bytes="1000",
+            remote_storage_enable="true",
+            local_retention_bytes="1000",
+            retention_ms="-1",
+        )
+        await rig.leads(1)
+        for _ in range(5):
+            assert (await client.produce("t", batch(b"x" * 600))).error_code == 0
+        (partition,) = broker.replica_manager
+        await apply_local_retention(broker.replica_manager)
+        assert partition.log.local_log_start_offset == 0, "nothing is in the bucket"
+        partition.log.tiered_end_offset = 4
+        rig.disk.faults.fail_next(operation="put", under="local-log-start")
+        await apply_local_retention(broker.replica_manager)
+        assert partition.log.local_log_start_offset == 0
+        await apply_local_retention(broker.replica_manager)
+        assert rig.disk.read("broker-1/local-log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+        assert (partition.log.log_start_offset, partition.log.local_log_start_offset) == (0, 3)
+        assert (await rig.status())["segments_deleted"] == 3
+        special = (
+            OffsetSpec.EARLIEST,
+            OffsetSpec.EARLIEST_LOCAL,
+            OffsetSpec.LATEST_TIERED,
+            OffsetSpec.EARLIEST_PENDING_UPLOAD,
+        )
+        found = [run_through(partition.find_offset(timestamp)) for timestamp in special]
+        assert [each.offset for each in found if each is not None] == [0, 3, 3, 4]
+        await rig.crash_broker()
+        await rig.start_broker(new=False)
+        (partition,) = rig.brokers[1].replica_manager
+        assert (partition.log.log_start_offset, partition.log.local_log_start_offset) == (0, 3)
+
+    run(test, remote_dir="memory://bucket")

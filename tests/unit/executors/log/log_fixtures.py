@@ -125,6 +125,7 @@ class Desk:
         clean: bool = False,
         recovery_point: int = 0,
         log_start_offset: int = 0,
+        local_log_start_offset: int = 0,
         now_ms: int = 0,
         **changes: Any,
     ) -> Log:
@@ -143,6 +144,7 @@ class Desk:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            local_log_start_offset=local_log_start_offset,
         )
 
     def names(self, suffix: str = "") -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.executors.log.retention import count_deletable
+from sparklog.executors.log.retention import RetentionLimits, count_deletable
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import Desk, fill, first_since, put, read_all
 
@@ -34,8 +34,10 @@ def count(
 ) -> int:
     return count_deletable(
         segments,
-        config=TopicConfig(
-            retention_ms=retention_ms, retention_bytes=retention_bytes, cleanup_policy=policy
+        limits=RetentionLimits.whole_log(
+            TopicConfig(
+                retention_ms=retention_ms, retention_bytes=retention_bytes, cleanup_policy=policy
+            )
         ),
         log_start_offset=log_start_offset,
         log_end_offset=30,

@@ -1,0 +1,161 @@
+"""The half of a log for its beginning: the log starts, and what is deleted below them.
+
+Owns: where the log starts and where its files start, retention, and the order in which segments are
+deleted.  Must not know appends, reads, the bucket, or what the log start is told to whom.
+
+A log has two starts (KIP-405).  Nothing below the log start can be read any more.  The files begin
+at the local log start, which is the same unless the log is tiered: then the records between the two
+are in the bucket.
+"""
+
+from sparklog.config import TopicConfig
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log.deleted_segments import DeletedSegments
+from sparklog.executors.log.durable_log import DurableLog
+from sparklog.executors.log.log_loader import LoadedLog
+from sparklog.executors.log.retention import NO_LIMITS, RetentionLimits, count_deletable
+from sparklog.executors.log.roller import Roller
+from sparklog.executors.log.truncation import LogStarts
+from sparklog.storage_backends.base import FileHalf
+from sparklog.types import TopicPartition
+
+
+class RetainedLog(DurableLog):
+    """See ``Log``."""
+
+    def __init__(
+        self,
+        *,
+        half: FileHalf,
+        partition_dir: str,
+        topic_partition: TopicPartition,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        roller: Roller,
+    ) -> None:
+        super().__init__(
+            half=half,
+            partition_dir=partition_dir,
+            topic_partition=topic_partition,
+            config=config,
+            loaded=loaded,
+            roller=roller,
+        )
+        self._deleted = DeletedSegments(half)
+        self._log_start_offset = loaded.log_start_offset
+        self._local_log_start_offset = loaded.local_log_start_offset
+        #: Records below this offset are in the bucket, as far as this broker knows.
+        self.tiered_end_offset = 0
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset of the log; ``local_log_start_offset`` may be a later one."""
+        return self._log_start_offset
+
+    @property
+    def local_log_start_offset(self) -> int:
+        """The first offset in the files here; nothing below can be read from them (KIP-405)."""
+        return self._local_log_start_offset
+
+    def out_of_range(self, offset: int) -> KafkaError:
+        """The error of a read at this offset."""
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.topic_partition} is outside "
+            f"[{self.local_log_start_offset}, {self.log_end_offset}]",
+        )
+
+    def advance_log_start(self, offset: int) -> bool:
+        """Hide all records below ``offset`` (DeleteRecords).  Returns False if they are hidden.
+
+        ``delete_old_segments`` frees the space later; the caller writes the checkpoint.  Raises
+        KafkaError(OFFSET_OUT_OF_RANGE) beyond the log's end.
+        """
+        if offset > self.log_end_offset:
+            raise self.out_of_range(offset)
+        if offset <= self._log_start_offset:
+            return False
+        self._changed = True
+        self._log_start_offset = offset
+        self._local_log_start_offset = max(self._local_log_start_offset, offset)
+        self.leader_epochs.truncate_from_start(offset, self.log_end_offset)
+        return True
+
+    def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
+        """Apply retention by time, size and log start, to segments below ``stable_offset``.
+
+        In a tiered log only the log start counts: ``local_retention_offset`` has the other rules.
+        Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
+        """
+        self._require_writable()
+        if self.truncating or self.replacing:
+            return 0
+        config = self.config
+        count = count_deletable(
+            self.segments,
+            limits=NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config),
+            log_start_offset=self._log_start_offset,
+            log_end_offset=self.log_end_offset,
+            stable_offset=stable_offset,
+            now_ms=now_ms,
+        )
+        if count == len(self._segments):
+            self._roll(self.log_end_offset, now_ms)
+        try:
+            self._delete_first(count, now_ms)
+        finally:
+            if not config.remote_storage_enable:
+                self._log_start_offset = self._local_log_start_offset
+        self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
+        return count
+
+    def local_retention_offset(self, now_ms: int, stable_offset: int) -> int:
+        """The local log start offset after the local retention of a tiered log (KIP-405).
+
+        Only segments below ``tiered_end_offset`` go.  Write the offset into the checkpoint, then
+        call ``delete_local_segments``.
+        """
+        count = count_deletable(
+            self.segments,
+            limits=RetentionLimits(*self.config.local_retention),
+            log_start_offset=self._log_start_offset,
+            log_end_offset=self.log_end_offset,
+            stable_offset=min(stable_offset, self.tiered_end_offset),
+            now_ms=now_ms,
+        )
+        # The active segment is not in the bucket.
+        first = self._segments[min(count, len(self._segments) - 1)].base_offset
+        return max(first, self._local_log_start_offset)
+
+    def delete_local_segments(self, offset: int, now_ms: int) -> int:
+        """Raise the local log start to ``offset``, which the checkpoint tells already, and delete
+        the segments below; the log start stays.
+
+        Returns how many segments were deleted.  Returns 0, and changes nothing, while the segments
+        are truncated or replaced.  Raises StorageError.
+        """
+        self._require_writable()
+        if self.truncating or self.replacing or offset > self._segments.active.base_offset:
+            return 0
+        self._local_log_start_offset = max(self._local_log_start_offset, offset)
+        count = sum(segment.base_offset <= offset for segment in self._segments) - 1
+        self._delete_first(count, now_ms)
+        return count
+
+    def _delete_first(self, count: int, now_ms: int) -> None:
+        """Delete the first segments."""
+        self._changed = self._changed or count > 0
+        for _ in range(count):
+            self._deleted.add(self._segments[0], now_ms + self.config.file_delete_delay_ms)
+            self._segments.remove(self._segments[0])
+            first = self._segments[0].base_offset
+            self._flush.raise_to(first, self.log_end_offset)
+            self._local_log_start_offset = max(self._local_log_start_offset, first)
+        self._snapshots.keep_only(self._segments.base_offsets)
+
+    def purge_deleted(self, now_ms: int) -> int:
+        """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""
+        return self._deleted.purge(now_ms)
+
+    def _take_starts(self, starts: LogStarts) -> None:
+        self._log_start_offset, self._local_log_start_offset = starts

@@ -1,0 +1,54 @@
+"""The settings of tiered storage (KIP-405).
+
+Owns: their rows in the tables of settings.  Must not know where a setting is used.
+"""
+
+from typing import Final
+
+from sparklog.config.setting import Setting, Synonym
+from sparklog.types import MAX_INT64
+
+#: The value of a local retention that is the same as the retention of the whole log.
+LIKE_WHOLE_LOG: Final = -2
+
+TIERING_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="remote.storage.enable",
+        kind="BOOLEAN",
+        default=False,
+        doc="Whether sealed segments are copied to the cluster's remote_dir. retention.ms and "
+        "retention.bytes then count both tiers.",
+    ),
+    Setting(
+        name="local.retention.ms",
+        kind="LONG",
+        default=LIKE_WHOLE_LOG,
+        minimum=-2,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.local.retention.ms"),),
+        doc="Age by record timestamp after which segments that are in the remote_dir are deleted "
+        "from the brokers' disks; -1 for never, -2 for retention.ms.",
+    ),
+    Setting(
+        name="local.retention.bytes",
+        kind="LONG",
+        default=LIKE_WHOLE_LOG,
+        minimum=-2,
+        maximum=MAX_INT64,
+        synonyms=(Synonym(name="log.local.retention.bytes"),),
+        doc="Largest size of a partition on a broker's disk before segments that are in the "
+        "remote_dir are deleted there; -1 for none, -2 for retention.bytes.",
+    ),
+)
+
+REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        name="remote.dir",
+        kind="STRING",
+        default="",
+        dynamic=False,
+        doc="Where the segments of tiered topics are kept: s3://BUCKET/FOLDER, or a folder that "
+        "all brokers see. start(remote_dir=...) sets it for all nodes. Empty: no topic can be "
+        "tiered.",
+    ),
+)

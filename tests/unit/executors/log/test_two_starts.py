@@ -1,0 +1,240 @@
+"""Tiered logs: the log start, and the later start of the files."""
+
+from typing import Any
+
+import pytest
+
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.log import Log
+from sparklog.storage_backends.memory import MemoryBackend
+from tests.unit.executors.log.log_fixtures import Desk, fill, put, read_all
+
+HOUR_MS = 3_600_000
+TIERED: dict[str, Any] = {"remote_storage_enable": True}
+
+
+def tiered_log(desk: Desk, **config: Any) -> Log:
+    """A log of 100 records in leader epochs 0 and 4, with everything sealed in the bucket."""
+    log = desk.open(**TIERED, **config)
+    fill(log, 50)
+    for offset in range(50, 100):
+        put(log, offset, leader_epoch=4)
+    log.flush(0)
+    log.tiered_end_offset = log.segments[-1].base_offset
+    return log
+
+
+def starts(log: Log) -> tuple[int, int]:
+    return log.log_start_offset, log.local_log_start_offset
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments]
+
+
+def reopen(desk: Desk, log: Log, *, clean: bool = False) -> Log:
+    """The next process opens the log with the checkpoints as of now."""
+    point, (start, local_start) = log.recovery_point, starts(log)
+    log.close(0, clean=clean)
+    return desk.open(
+        recovery_point=point,
+        log_start_offset=start,
+        local_log_start_offset=local_start if local_start > start else 0,
+        clean=clean,
+    )
+
+
+def test_local_retention_deletes_what_is_in_the_bucket_and_the_log_start_stays() -> None:
+    desk = Desk()
+    log = tiered_log(desk, local_retention_bytes=3000, retention_bytes=1_000_000)
+    all_bases = bases(log)
+    assert log.delete_old_segments(0, 100) == 0
+    offset = log.local_retention_offset(0, 100)
+    assert offset in all_bases[1:-1]
+    assert starts(log) == (0, 0), "nothing has changed yet"
+    assert log.delete_local_segments(offset, 0) == all_bases.index(offset)
+    assert bases(log) == all_bases[all_bases.index(offset) :]
+    assert starts(log) == (0, offset)
+    assert [(e.epoch, e.start_offset) for e in log.leader_epochs.entries] == [(0, 0), (4, 50)]
+    assert [record.offset for record in read_all(log, offset)] == list(range(offset, 100))
+    with pytest.raises(KafkaError) as refusal:
+        log.read(offset - 1, 1000, end_offset=100)
+    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert log.local_retention_offset(0, 100) == offset
+    assert log.delete_local_segments(offset, 0) == 0
+    log.check_invariants()
+
+
+def test_local_retention_by_age() -> None:
+    log = Desk().open(**TIERED, local_retention_ms=HOUR_MS)
+    fill(log, 100)
+    log.tiered_end_offset = log.segments[2].base_offset
+    assert log.local_retention_offset(HOUR_MS, 100) == 0
+    assert log.local_retention_offset(HOUR_MS + 100, 100) == log.segments[2].base_offset
+
+
+def test_what_is_not_in_the_bucket_or_not_stable_stays() -> None:
+    log = tiered_log(Desk(), local_retention_bytes=0)
+    second, active = log.segments[1].base_offset, log.segments[-1].base_offset
+    assert log.local_retention_offset(0, 100) == active
+    assert log.local_retention_offset(0, second) == second
+    log.tiered_end_offset = active - 1
+    assert log.local_retention_offset(0, 100) == log.segments[-2].base_offset
+    log.tiered_end_offset = 0
+    assert log.local_retention_offset(0, 100) == 0
+
+
+def test_the_active_segment_stays_whatever_the_bucket_is_said_to_have() -> None:
+    log = tiered_log(Desk(), local_retention_bytes=0)
+    log.tiered_end_offset = 100
+    assert log.local_retention_offset(0, 100) == log.segments[-1].base_offset
+    assert log.delete_local_segments(100, 0) == 0
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_both_starts_survive_a_restart(clean: bool) -> None:
+    desk = Desk()
+    log = tiered_log(desk, local_retention_bytes=3000)
+    offset = log.local_retention_offset(0, 100)
+    log.delete_local_segments(offset, 0)
+    log = reopen(desk, log, clean=clean)
+    assert starts(log) == (0, offset)
+    assert [(e.epoch, e.start_offset) for e in log.leader_epochs.entries] == [(0, 0), (4, 50)]
+    log.check_invariants()
+
+
+def test_a_crash_before_the_files_go_ends_the_deletion_at_the_next_start() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    log.close(0, clean=False)
+    log = desk.open(recovery_point=100, local_log_start_offset=third)
+    assert starts(log) == (0, third)
+    assert bases(log)[0] == third
+
+
+def test_files_that_go_before_the_checkpoint_is_there_are_no_loss_of_the_log_start() -> None:
+    """A crash can lose the checkpoint's file; the topic's setting tells that the log is tiered."""
+    desk = Desk()
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.close(0, clean=False)
+    assert starts(desk.open(recovery_point=100)) == (0, third)
+
+
+def test_flushed_records_above_the_local_start_must_be_there() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.close(0, clean=False)
+    desk.half.put(desk.path(f"{bases(log)[-1]:020d}.log"), b"")
+    with pytest.raises(CorruptLogError, match="was flushed up to 100"):
+        desk.open(recovery_point=100, local_log_start_offset=third)
+
+
+def test_old_files_that_come_back_after_everything_was_deleted_are_no_loss() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    log.roll(0)
+    log.tiered_end_offset = 100
+    back = {name: desk.half.read(desk.path(name)) for name in desk.names(f"{0:019d}.log")}
+    assert log.delete_local_segments(100, 0) > 1
+    log.close(0, clean=False)
+    for name in desk.names(".log"):
+        desk.half.delete(desk.path(name))
+    for name, data in back.items():
+        desk.half.put(desk.path(name), data)
+    log = desk.open(recovery_point=100, local_log_start_offset=100)
+    assert (*starts(log), log.log_end_offset) == (0, 100, 100)
+    log.check_invariants()
+
+
+def test_deleted_records_move_the_log_start_inside_either_part() -> None:
+    log = tiered_log(Desk())
+    third, fourth = (log.segments[index].base_offset for index in (2, 3))
+    log.delete_local_segments(third, 0)
+    assert log.advance_log_start(third - 1)
+    assert starts(log) == (third - 1, third)
+    assert log.delete_old_segments(0, 100) == 0
+    assert log.advance_log_start(fourth + 1)
+    assert starts(log) == (fourth + 1, fourth + 1)
+    assert log.delete_old_segments(0, 100) == 1
+    assert bases(log)[0] == fourth
+    log.check_invariants()
+
+
+def test_a_truncation_above_the_local_start_changes_neither_start() -> None:
+    log = tiered_log(Desk())
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.begin_truncation(third + 1)
+    assert log.truncate_to(third + 1, 0)
+    log.end_truncation()
+    assert (*starts(log), log.log_end_offset) == (0, third, third + 1)
+    log.check_invariants()
+
+
+def test_a_truncation_below_the_local_start_leaves_the_bucket_alone() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.begin_truncation(third - 2)
+    assert starts(log) == (0, third - 2)
+    log.truncate_to(third - 2, 0)
+    log.end_truncation()
+    assert (*starts(log), log.log_end_offset) == (0, third - 2, third - 2)
+    log.check_invariants()
+    assert starts(reopen(desk, log)) == (0, third - 2)
+
+
+def test_an_abandoned_truncation_gives_both_starts_back() -> None:
+    log = tiered_log(Desk())
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.begin_truncation(5)
+    assert starts(log) == (0, 5)
+    log.end_truncation()
+    assert starts(log) == (0, third)
+
+
+def test_a_log_may_start_in_the_middle_of_what_is_in_the_bucket() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    log.begin_truncation(70, fully=True)
+    log.truncate_fully_and_start_at(70, 0, log_start_offset=10)
+    log.end_truncation()
+    assert (*starts(log), log.log_end_offset) == (10, 70, 70)
+    assert starts(reopen(desk, log)) == (10, 70)
+
+
+def test_a_topic_that_is_no_longer_tiered_starts_with_its_files() -> None:
+    log = tiered_log(Desk())
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.reconfigure(Desk().config)
+    log.delete_old_segments(0, 100)
+    assert starts(log) == (third, third)
+
+
+def test_a_failed_deletion_hides_the_records_and_is_done_again() -> None:
+    half = MemoryBackend()
+    desk = Desk(half=half)
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    half.faults.fail_next(operation="rename")
+    with pytest.raises(StorageError):
+        log.delete_local_segments(third, 0)
+    assert starts(log) == (0, third)
+    assert log.delete_local_segments(third, 0) == 2
+    log.check_invariants()
+
+
+def test_no_segment_is_deleted_during_a_truncation() -> None:
+    log = tiered_log(Desk())
+    third = log.segments[2].base_offset
+    log.begin_truncation(90)
+    assert log.delete_local_segments(third, 0) == 0
+    assert starts(log) == (0, 0)
