@@ -3,7 +3,8 @@
 Owns: spawning, the JSON lines on stdin and stdout, the parent-death signal, log files.  Must not
 know what a child does.
 
-A child reads its task as one JSON line from stdin.  It answers with one JSON line on stdout, either
+A child reads its task as one JSON line from stdin; a child that serves reads further lines, until
+the end of its input.  It answers with one JSON line on stdout, either
 ``{"ready": true, ...}`` or ``{"ready": false, "error": "...", "kind": "..."}``.  It logs to stderr.
 The kernel's parent-death signal fires when the *thread* that spawned a child ends.  Therefore every
 spawn runs on one thread, which lives as long as its process.
@@ -125,6 +126,12 @@ class Child:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def descriptors(self) -> tuple[int, int]:
+        """The descriptors of a serving child's input, to write to, and of its output, to read."""
+        assert self._process.stdin is not None, "the child was started without serves=True"
+        return self._process.stdin.fileno(), _output(self._process).fileno()
+
     def poll(self) -> int | None:
         """The exit code (negative: the signal that ended the process); None while it runs."""
         return self._process.poll()
@@ -150,7 +157,7 @@ class Child:
         self._process.wait()
 
     def close(self, timeout: float | None = None) -> bool:
-        """Kill the process if it still runs, and close the pipe.
+        """Kill the process if it still runs, and close the pipes.
 
         Returns:
             Whether the process has ended; without ``timeout`` (seconds) this waits for its end.
@@ -159,6 +166,9 @@ class Child:
             self._process.kill()
         ended = self.wait(timeout) is not None
         _output(self._process).close()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         return ended
 
     def read_line(self, timeout: float | None) -> str | None:
@@ -197,6 +207,7 @@ def start_child(
     log_path: Path | None = None,
     env: Mapping[str, str] | None = None,
     new_session: bool = True,
+    serves: bool = False,
 ) -> Child:
     """Start a process and send it its line, without waiting for an answer.
 
@@ -204,6 +215,7 @@ def start_child(
         log_path: the file to which stderr is appended; None for this process's stderr.
         env: the environment variables; None for ``child_environment()``.
         new_session: whether the child starts a session, so that Ctrl-C does not reach it.
+        serves: whether the child's input stays open for further lines (``Child.descriptors``).
 
     Raises:
         ChildError: the process cannot be started.
@@ -230,7 +242,7 @@ def start_child(
         process = _SPAWNER.run(spawn)
     except OSError as error:
         raise ChildError("storage", f"cannot start {_name(argv)}: {error}") from error
-    _send_line(process, stdin_line)
+    _send_line(process, stdin_line, keep_open=serves)
     return Child(process, log_path)
 
 
@@ -241,6 +253,7 @@ def spawn_child(
     env: Mapping[str, str] | None = None,
     new_session: bool = True,
     ready_timeout: float = 60.0,
+    serves: bool = False,
 ) -> Child:
     """Start a process and wait until it reports that it is ready.
 
@@ -250,7 +263,7 @@ def spawn_child(
         ChildError: the child reports an error, ends, or reports nothing for ``ready_timeout``
             seconds.  No process is left running then.
     """
-    child = start_child(argv, stdin_line, log_path, env, new_session)
+    child = start_child(argv, stdin_line, log_path, env, new_session, serves)
     try:
         child.ready = _await_ready(child, argv, ready_timeout)
     except BaseException:
@@ -311,11 +324,14 @@ def _output(process: "subprocess.Popen[bytes]") -> IO[bytes]:
     return process.stdout
 
 
-def _send_line(process: "subprocess.Popen[bytes]", line: str) -> None:
+def _send_line(process: "subprocess.Popen[bytes]", line: str, *, keep_open: bool) -> None:
     assert process.stdin is not None
     try:
         process.stdin.write(line.encode() + b"\n")
-        process.stdin.close()
+        if keep_open:
+            process.stdin.flush()
+        else:
+            process.stdin.close()
     except BrokenPipeError:
         process.stdin = None  # the child died at once; reading its answer will show that
 

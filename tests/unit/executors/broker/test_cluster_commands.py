@@ -119,7 +119,7 @@ def test_settings_in_force_and_where_they_come_from(capsys: pytest.CaptureFixtur
         rows = [
             row
             for row in line.json("configs", "describe", "retention.ms")
-            if "delete.retention" not in row["name"]
+            if row["name"].removeprefix("log.") == "retention.ms"
         ]
         assert [(row["of"], row["name"], row["value"], row["from"]) for row in rows] == [
             ("topic a", "retention.ms", "7", "topic"),

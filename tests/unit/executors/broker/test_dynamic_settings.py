@@ -23,6 +23,8 @@ TOPIC_DEFAULTS = {
     "log.flush.interval.ms": "9",
     "log.index.interval.bytes": "100",
     "log.index.size.max.bytes": "800",
+    "log.local.retention.bytes": "12344",
+    "log.local.retention.ms": "5999",
     "log.message.timestamp.after.max.ms": "10",
     "log.message.timestamp.before.max.ms": "11",
     "log.message.timestamp.type": "LogAppendTime",
