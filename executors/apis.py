@@ -22,6 +22,7 @@ from sparklog.executors.handlers import (
     offset_for_leader_epoch,
     produce,
     read_clean_offset,
+    read_tiered_state,
     report_damage,
     stop_node,
     write_txn_markers,
@@ -108,6 +109,7 @@ def broker_handlers(
         *members.handlers(secret, random_bytes),
         report_damage.handler(replica_manager),
         read_clean_offset.handler(replica_manager),
+        read_tiered_state.handler(replica_manager),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]

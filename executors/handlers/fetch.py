@@ -64,11 +64,12 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             owner = owner_of(replica_manager, context.connection)
             return _begin_in_slices(reader, request.max_wait_ms, owner)
         attempt = reader.read()
-        if request.max_wait_ms <= 0 or reader.is_enough(attempt):
+        wait_ms = reader.wait_ms(attempt, request.max_wait_ms)
+        if wait_ms <= 0 or reader.is_enough(attempt):
             return answer(reader, attempt)
         attempt.release()
         owner = owner_of(replica_manager, context.connection)
-        return DelayedFetch(reader, request.max_wait_ms, owner).begin_wait(attempt)
+        return DelayedFetch(reader, wait_ms, owner).begin_wait(attempt)
 
     return ApiHandler(
         api_key=FetchRequest.API_KEY,
@@ -116,6 +117,7 @@ def _begin_in_slices(reader: FetchReader, max_wait_ms: int, owner: Owner) -> Sli
     the fetch, so a second read finds them.
     """
     session_id, answered, found = yield from reader.read_in_slices()
+    max_wait_ms = reader.wait_ms(found, max_wait_ms)
     if max_wait_ms > 0 and not reader.is_enough(found) and not (session_id and answered):
         found.release()
         if found.size + found.missed >= reader.bytes_min:

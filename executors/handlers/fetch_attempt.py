@@ -25,6 +25,8 @@ class FetchAttempt:
     size: int = 0
     urgent: bool = False
     lacks_high_watermark: bool = False
+    #: Records of a partition are on their way from the bucket.
+    awaits_remote: bool = False
     regions: int = 0
     #: Bytes that partitions got after their reads.
     missed: int = 0
@@ -34,6 +36,7 @@ class FetchAttempt:
         self.size += result.size
         self.urgent = self.urgent or result.urgent
         self.lacks_high_watermark = self.lacks_high_watermark or result.lacks_high_watermark
+        self.awaits_remote = self.awaits_remote or result.awaits_remote
 
     def hold(self, region: Region) -> Region | bytes:
         """The records as they go into the response: a region, or a copy of its bytes."""

@@ -34,6 +34,7 @@ class ReadResult:
     ``drained`` means that this reader has read all records, and no error occurred.  ``urgent``
     means that the response must not wait for more.  ``lacks_high_watermark`` means that a follower
     does not know the high watermark yet; the response with it may wait a little for records.
+    ``awaits_remote`` means that the records are on their way from the bucket.
     """
 
     part: CachedPartition
@@ -43,6 +44,7 @@ class ReadResult:
     drained: bool = False
     urgent: bool = False
     lacks_high_watermark: bool = False
+    awaits_remote: bool = False
 
     @property
     def topic_partition(self) -> TopicPartition:

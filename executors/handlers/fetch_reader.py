@@ -72,6 +72,15 @@ class FetchReader:
             left = max(left - result.size, 0)
         return found
 
+    def wait_ms(self, attempt: FetchAttempt, max_wait_ms: int) -> int:
+        """How long the fetch may wait for more than this attempt has found.
+
+        For records from the bucket it waits longer than the client asks for, as in Kafka.
+        """
+        if attempt.awaits_remote:
+            return max(max_wait_ms, self.replica_manager.broker_config.remote_fetch_max_wait_ms)
+        return max_wait_ms
+
     def is_enough(self, attempt: FetchAttempt) -> bool:
         return attempt.urgent or attempt.size >= self.bytes_min or not self.context.can_wait
 
@@ -174,7 +183,8 @@ class FetchReader:
             data,
             read.size,
             drained=not elsewhere and not read.size and wanted.fetch_offset >= read.end_offset,
-            urgent=elsewhere,
+            urgent=elsewhere or (read.is_remote and read.size > 0),
+            awaits_remote=read.is_remote and not read.size,
             lacks_high_watermark=log_reads.by_follower and part.lacks_high_watermark_of(data),
         )
 

@@ -5,7 +5,7 @@ partitions' roles, clients or clocks (``now_ms`` comes in), and reaches files on
 half of a storage backend.
 """
 
-from sparklog.executors.log.checkpoint import decode_offsets, encode_offsets
+from sparklog.executors.log.checkpoint import EpochEntry, decode_offsets, encode_offsets
 from sparklog.executors.log.cleaned_segments import (
     CLEANED_SUFFIX,
     CLEANED_SUFFIXES,
@@ -60,6 +60,7 @@ __all__ = [
     "Damage",
     "DamagedRange",
     "DamagedSourceError",
+    "EpochEntry",
     "FileCache",
     "FileKind",
     "Log",

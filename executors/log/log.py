@@ -15,8 +15,10 @@ from functools import partial
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
+from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.cleaned_segments import CleanedGroup
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.flush import save_epochs
 from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
@@ -388,6 +390,26 @@ class Log(RetainedLog):
         self._local_log_start_offset = offset
         self._flush.truncated(offset)
         self._flush.raise_to(offset, offset)
+
+    def take_over_state(
+        self, leader_epochs: Sequence[EpochEntry], producer_snapshot: bytes | None, now_ms: int
+    ) -> None:
+        """Take over the state at the start of the files from the bucket, where the log is empty.
+
+        A crash may come between this and the truncation before it.  Whoever needs the epochs below
+        the local log start looks whether they are there.  Blocks.  Raises StorageError, and then
+        the log is offline; DecodeError for a snapshot that is none.
+        """
+        assert self.size == 0
+        try:
+            if producer_snapshot is not None:
+                self._roller.producers.load_snapshot(producer_snapshot, now_ms)
+                self._snapshots.put(self.log_end_offset, producer_snapshot)
+            self.leader_epochs.take_over(leader_epochs, self.log_end_offset)
+            save_epochs(self._half, self.partition_dir, self.leader_epochs)
+        except StorageError as error:
+            self.offline = error
+            raise
 
     # end
 

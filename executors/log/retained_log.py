@@ -65,6 +65,14 @@ class RetainedLog(DurableLog):
             f"[{self.local_log_start_offset}, {self.log_end_offset}]",
         )
 
+    def moved_to_tiered_storage(self, offset: int) -> KafkaError:
+        """The error of a follower's read below the local log start (KIP-405)."""
+        return KafkaError(
+            ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+            f"offset {offset} of {self.topic_partition} is in the bucket only; the files begin at "
+            f"{self.local_log_start_offset}",
+        )
+
     def advance_log_start(self, offset: int) -> bool:
         """Hide all records below ``offset`` (DeleteRecords).  Returns False if they are hidden.
 

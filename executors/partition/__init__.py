@@ -31,6 +31,7 @@ from sparklog.executors.partition.results import (
     PartitionRead,
     RequiredOffset,
     SentBatch,
+    TieredStart,
     Truncated,
     UnverifiedTransactionError,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "ResumeFetching",
     "SentBatch",
     "SubmitAlterPartition",
+    "TieredStart",
     "TransactionEnd",
     "Truncated",
     "UnverifiedTransactionError",

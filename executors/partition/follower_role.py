@@ -5,10 +5,11 @@ leader does not have: by leader epochs (KIP-101 and KIP-279), as the fetch respo
 never by the high watermark.  Must not know how a fetch travels, clocks or threads.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import Steps
+from sparklog.executors.log import Log, Steps
 from sparklog.executors.partition.effects import (
     CompleteDelayedDeleteRecords,
     Effect,
@@ -23,6 +24,7 @@ from sparklog.executors.partition.replicated_batches import (
 from sparklog.executors.partition.results import (
     EpochEnd,
     FetchPosition,
+    TieredStart,
     Truncated,
 )
 from sparklog.types import NO_NODE
@@ -32,13 +34,12 @@ from sparklog.wire.records.batch import Buffer
 class FollowerRole:
     """The follower's part of one replica; idle while the replica leads or is offline."""
 
-    __slots__ = ("_drops_everything", "_replica", "_target")
+    __slots__ = ("_replica", "_truncate_log")
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
-        #: The offset of the truncation that has begun, and whether it drops everything.
-        self._target = 0
-        self._drops_everything = False
+        #: The truncation that has begun: from the time of day in ms, in a worker thread.
+        self._truncate_log: Callable[[int], object]
 
     def make_follower(self) -> None:
         """Begin to follow another leader (``Partition.makeFollower``)."""
@@ -104,7 +105,8 @@ class FollowerRole:
             # Records below the divergence are gone because of later ones that go now.  Only an
             # unclean election comes here: what is cleaned was committed.
             offset = log.log_start_offset
-        self._target, self._drops_everything = offset, fully
+        truncate = log.truncate_fully_and_start_at if fully else log.truncate_to
+        self._truncate_log = partial(truncate, offset)
         log.begin_truncation(offset, fully=fully)
         return True
 
@@ -122,8 +124,18 @@ class FollowerRole:
         """See ``Partition.begin_full_truncation``."""
         if not self._follows(leader_epoch):
             return False
-        self._target, self._drops_everything = offset, True
-        self._replica.log.begin_truncation(offset, fully=True)
+        log = self._replica.log
+        self._truncate_log = partial(log.truncate_fully_and_start_at, offset)
+        log.begin_truncation(offset, fully=True)
+        return True
+
+    def begin_start_in_tier(self, start: TieredStart, *, leader_epoch: int) -> bool:
+        """See ``Partition.begin_start_in_tier``."""
+        if not self._follows(leader_epoch):
+            return False
+        log = self._replica.log
+        self._truncate_log = partial(_start_in_tier, log, start)
+        log.begin_truncation(start.offset, fully=True)
         return True
 
     def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
@@ -132,7 +144,7 @@ class FollowerRole:
         offset = log.leader_epochs.start_after(leader_epoch)
         if log.offline is not None or offset is None or offset < log.recovered_from:
             return False
-        self._target, self._drops_everything = offset, False
+        self._truncate_log = partial(log.truncate_to, offset)
         log.begin_truncation(offset)
         return True
 
@@ -141,11 +153,8 @@ class FollowerRole:
         replica, log = self._replica, self._replica.log
         end_before, committed = log.log_end_offset, replica.high_watermark
         log.detach()
-        truncate_log = (
-            log.truncate_fully_and_start_at if self._drops_everything else log.truncate_to
-        )
         try:
-            yield partial(truncate_log, self._target, now_ms)
+            yield partial(self._truncate_log, now_ms)
         except DISK_ERRORS as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
@@ -221,3 +230,9 @@ class FollowerRole:
             )
         log.begin_at(base_offset, now_ms)
         replica.truncated()
+
+
+def _start_in_tier(log: Log, start: TieredStart, now_ms: int) -> None:
+    """Drop the log, and take over the state at its new start.  Blocks."""
+    log.truncate_fully_and_start_at(start.offset, now_ms, start.log_start_offset)
+    log.take_over_state(start.leader_epochs, start.producer_snapshot, now_ms)

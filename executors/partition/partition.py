@@ -32,6 +32,7 @@ from sparklog.executors.partition.results import (
     IsrProposal,
     RequiredOffset,
     SentBatch,
+    TieredStart,
     Truncated,
 )
 from sparklog.metadata import PartitionImage
@@ -249,6 +250,14 @@ class Partition(Replica):
         See ``begin_truncation``.
         """
         return self._follower.begin_full_truncation(offset, leader_epoch=leader_epoch)
+
+    def begin_start_in_tier(self, start: TieredStart, *, leader_epoch: int) -> bool:
+        """Begin to drop this whole log: it starts anew where the leader's records are in the bucket
+        already (KIP-405).
+
+        See ``begin_truncation``.
+        """
+        return self._follower.begin_start_in_tier(start, leader_epoch=leader_epoch)
 
     def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
         """Begin to drop batches whose leader epoch is above ``leader_epoch``, before a first role.

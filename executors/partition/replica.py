@@ -213,7 +213,8 @@ class Replica:
             min_one: read one batch even if it is larger than ``max_bytes``.
             only_leader: refuse clients while this replica follows.
 
-        Raises KafkaError, among others OFFSET_OUT_OF_RANGE and KAFKA_STORAGE_ERROR.
+        Raises KafkaError, among others OFFSET_OUT_OF_RANGE and KAFKA_STORAGE_ERROR, and for
+        followers OFFSET_MOVED_TO_TIERED_STORAGE below the local log start.
         """
         self._require_reader(current_leader_epoch, replica_id, only_leader=only_leader)
         log = self.log
@@ -226,7 +227,11 @@ class Replica:
             diverging = find_divergence(log, self.leader_epoch, last_fetched_epoch, offset)
         if diverging is None:
             if not log.local_log_start_offset <= offset <= log_end:
-                raise log.out_of_range(offset)
+                if not start <= offset < log.local_log_start_offset:
+                    raise log.out_of_range(offset)
+                if by_follower:
+                    raise log.moved_to_tiered_storage(offset)
+                return self._remote_read(end)
             if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
@@ -248,6 +253,17 @@ class Replica:
             aborted=found.aborted,
             end_offset=end,
             diverging=diverging,
+        )
+
+    def _remote_read(self, end_offset: int) -> PartitionRead:
+        return PartitionRead(
+            records=None,
+            size=0,
+            high_watermark=self.high_watermark,
+            last_stable_offset=self.last_stable_offset,
+            log_start_offset=self.log.log_start_offset,
+            end_offset=end_offset,
+            is_remote=True,
         )
 
     def find_offset(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import AbortedTxn
+from sparklog.executors.log import AbortedTxn, EpochEntry
 from sparklog.executors.partition.effects import Effect
 from sparklog.storage_backends.base import Region
 from sparklog.types import NO_OFFSET, NO_TIMESTAMP
@@ -88,6 +88,8 @@ class PartitionRead(NamedTuple):
         aborted: aborted transactions with data among the records, for read_committed.
         diverging: the reader's log is not this log before the fetch offset: the largest epoch up
             to the reader's, and where that epoch ended here (KIP-595).
+        is_remote: the fetch offset is below the local log start, so nothing was read: the records
+            are in the bucket.
     """
 
     records: Region | None
@@ -98,6 +100,7 @@ class PartitionRead(NamedTuple):
     end_offset: int
     aborted: tuple[AbortedTxn, ...] = ()
     diverging: EpochEnd | None = None
+    is_remote: bool = False
 
 
 class FetchPosition(NamedTuple):
@@ -120,6 +123,20 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
+
+
+class TieredStart(NamedTuple):
+    """Where a follower starts whose leader has the earlier records only in the bucket.
+
+    ``offset`` is the start of the follower's files and ``log_start_offset`` that of the whole log.
+    ``leader_epochs`` are those below the offset.  ``producer_snapshot`` is the producer state at
+    the offset, as in a ``.snapshot`` file; None if it is not known.
+    """
+
+    offset: int
+    log_start_offset: int
+    leader_epochs: tuple[EpochEntry, ...]
+    producer_snapshot: bytes | None
 
 
 class Truncated(NamedTuple):

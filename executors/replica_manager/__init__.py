@@ -24,6 +24,7 @@ from sparklog.executors.replica_manager.log_reads import LogReads
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
+from sparklog.executors.replica_manager.remote_reads import RemoteReads, RemoteRecords
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.executors.replica_manager.transaction_verifications import (
     VerifyTransaction,
@@ -40,6 +41,8 @@ __all__ = [
     "LogEndReports",
     "LogReads",
     "OutcomeFuture",
+    "RemoteReads",
+    "RemoteRecords",
     "ReplicaManager",
     "RequestTransaction",
     "RoleListener",

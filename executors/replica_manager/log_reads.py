@@ -85,7 +85,21 @@ class LogReads:
             min_one=min_one and gets_records,
             only_leader=self.only_leader,
         )
+        if read.is_remote and gets_records and (max_bytes > 0 or min_one):
+            read = self._read_remote(partition, read, fetch_offset, max_bytes)
         return partition, read, preferred
+
+    def _read_remote(
+        self, partition: Partition, read: PartitionRead, fetch_offset: int, max_bytes: int
+    ) -> PartitionRead:
+        """The read with the records from the bucket; as it was while they are on their way."""
+        committed = self.isolation is Isolation.READ_COMMITTED
+        found = self._replica_manager.remote_reads.read(
+            partition, fetch_offset, max_bytes, with_aborted=committed
+        )
+        if found is None:
+            return read
+        return read._replace(records=found.records, size=found.records.size, aborted=found.aborted)
 
     def update_follower_fetch_state(
         self, partition: Partition, fetch_offset: int, log_start_offset: int

@@ -37,6 +37,7 @@ from sparklog.executors.replica_manager.offset_searches import OffsetSearches
 from sparklog.executors.replica_manager.partition_opener import PartitionOpener
 from sparklog.executors.replica_manager.partition_remover import PartitionRemover
 from sparklog.executors.replica_manager.record_validation import RecordValidations
+from sparklog.executors.replica_manager.remote_reads import NoRemoteReads, RemoteReads
 from sparklog.executors.replica_manager.replication_quota import ReplicationThrottle
 from sparklog.executors.replica_manager.role_changes import RoleChanges
 from sparklog.executors.replica_manager.segment_replacements import SegmentReplacements
@@ -147,6 +148,8 @@ class ReplicaManager:
             on_failure=self.failures.suspect,
             now_ms=now_ms,
         )
+        #: The remote part of tiered logs; set before the broker serves.
+        self.remote_reads: RemoteReads = NoRemoteReads()
         self._roles = RoleChanges(
             partitions,
             self._settings,

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from sparklog.errors import SparklogError
 from sparklog.executors.log_dirs import LogCheckpoints
-from sparklog.executors.partition import Effect, EpochEnd, Partition, Truncated
+from sparklog.executors.partition import Effect, EpochEnd, Partition, TieredStart, Truncated
 from sparklog.executors.replica_manager.log_flusher import LogFlusher
 from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.types import TopicPartition
@@ -57,6 +57,17 @@ class Truncations:
     ) -> Truncated | None:
         """Drop a follower's whole log, so that it starts at ``offset``.  See ``truncate``."""
         if not partition.begin_full_truncation(offset, leader_epoch=leader_epoch):
+            return None
+        return await self._run(partition)
+
+    async def start_in_tier(
+        self, partition: Partition, start: TieredStart, *, leader_epoch: int
+    ) -> Truncated | None:
+        """Drop a follower's whole log: the records below its new start are in the bucket.
+
+        See ``truncate``.
+        """
+        if not partition.begin_start_in_tier(start, leader_epoch=leader_epoch):
             return None
         return await self._run(partition)
 

@@ -6,7 +6,10 @@ clients.
 """
 
 from sparklog.executors.replication.replication import Replication
+from sparklog.executors.replication.tiered_states import TieredState, TieredStates
 
 __all__ = [
     "Replication",
+    "TieredState",
+    "TieredStates",
 ]

@@ -95,6 +95,14 @@ class OffsetOutOfRange(Generic[ReplicaT]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedToTieredStorage(Generic[ReplicaT]):
+    """The leader has the records at the fetch position only in the bucket (KIP-405)."""
+
+    replica: ReplicaT
+    position: FetchPosition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused(Generic[ReplicaT]):
     """The leader answered with an error; the replica fetches again later."""
 
@@ -102,9 +110,11 @@ class Refused(Generic[ReplicaT]):
     code: int
 
 
-Answered: TypeAlias = (
-    Fetched[ReplicaT] | Diverged[ReplicaT] | OffsetOutOfRange[ReplicaT] | Refused[ReplicaT]
+#: What ends with a truncation of the log.
+Misplaced: TypeAlias = (
+    Diverged[ReplicaT] | OffsetOutOfRange[ReplicaT] | MovedToTieredStorage[ReplicaT]
 )
+Answered: TypeAlias = Fetched[ReplicaT] | Misplaced[ReplicaT] | Refused[ReplicaT]
 
 
 @dataclass(slots=True)
@@ -369,6 +379,8 @@ class FetchSessionHandler(Generic[ReplicaT]):
             return OffsetOutOfRange(
                 replica=replica, position=position, log_start_offset=data.log_start_offset
             )
+        if data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            return MovedToTieredStorage(replica=replica, position=position)
         if data.error_code:
             self._delay(key, now_ms)
             return Refused(replica=replica, code=data.error_code)

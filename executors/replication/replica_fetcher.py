@@ -20,13 +20,15 @@ from typing import TypeAlias, assert_never
 
 from sparklog.client.connection import Connection
 from sparklog.errors import ConnectError, DecodeError, ErrorCode, KafkaError, ProtocolError
-from sparklog.executors.partition import Partition, sound_until
+from sparklog.executors.partition import Partition, TieredStart, sound_until
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.replication.fetch_session_handler import (
     Answered,
     Diverged,
     Fetched,
     FetchSessionHandler,
+    Misplaced,
+    MovedToTieredStorage,
     OffsetOutOfRange,
     Refused,
 )
@@ -48,7 +50,20 @@ logger = logging.getLogger(__name__)
 
 
 #: Begins the truncation that a response asks for.
-Truncate: TypeAlias = Callable[[Diverged[Partition] | OffsetOutOfRange[Partition]], None]
+#: Where a follower may start, by the partition and the log starts of its leader: of the whole log,
+#: and of the leader's files.  Raises SparklogError.
+RemoteStart: TypeAlias = Callable[[Partition, int, int], Awaitable[TieredStart]]
+Truncate: TypeAlias = Callable[[Misplaced[Partition]], None]
+
+
+async def no_remote_start(partition: Partition, *starts: int) -> TieredStart:
+    """The ``RemoteStart`` of a broker without a remote_dir.  Raises KafkaError."""
+    del starts
+    raise KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"the beginning of {partition.topic_partition} is in a remote_dir, and this cluster was "
+        "started without one; start it with its remote_dir",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +71,8 @@ class FetcherTools:
     """The parts that all fetchers of a broker share.
 
     ``broker`` returns a broker of the cluster image, ``broker_epoch`` the epoch of this broker.
-    ``suspected_brokers`` gets the leaders whose connection breaks.
+    ``suspected_brokers`` gets the leaders whose connection breaks.  ``remote_start`` looks in the
+    bucket where a follower may start.
     """
 
     replica_manager: ReplicaManager
@@ -64,6 +80,7 @@ class FetcherTools:
     broker: Callable[[int], BrokerImage | None]
     broker_epoch: Callable[[], int]
     suspected_brokers: SuspectedBrokers
+    remote_start: RemoteStart
 
 
 class ReplicaFetcher:
@@ -235,7 +252,7 @@ class ReplicaFetcher:
         match answered:
             case Fetched():
                 self._append(answered)
-            case Diverged() | OffsetOutOfRange():
+            case Diverged() | OffsetOutOfRange() | MovedToTieredStorage():
                 self._truncate(answered)
             case Refused():
                 logger.debug(

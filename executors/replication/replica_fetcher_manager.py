@@ -8,9 +8,15 @@ import asyncio
 import logging
 
 from sparklog.errors import KafkaError, SparklogError
-from sparklog.executors.partition import EpochEnd, Partition
-from sparklog.executors.replication.fetch_session_handler import Diverged, OffsetOutOfRange
+from sparklog.executors.partition import EpochEnd, Partition, Truncated
+from sparklog.executors.replication.fetch_session_handler import (
+    Diverged,
+    Misplaced,
+    MovedToTieredStorage,
+    OffsetOutOfRange,
+)
 from sparklog.executors.replication.replica_fetcher import FetcherTools, ReplicaFetcher
+from sparklog.executors.replication.tiered_states import TieredStates
 from sparklog.types import NO_NODE, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -21,6 +27,7 @@ class ReplicaFetcherManager:
 
     def __init__(self, tools: FetcherTools) -> None:
         self._tools = tools
+        self._tiered_states = TieredStates(tools)
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._truncations: dict[TopicPartition, asyncio.Task[None]] = {}
@@ -92,26 +99,18 @@ class ReplicaFetcherManager:
 
     # truncations
 
-    def _truncate(self, found: Diverged[Partition] | OffsetOutOfRange[Partition]) -> None:
+    def _truncate(self, found: Misplaced[Partition]) -> None:
         tp = found.replica.topic_partition
         if tp not in self._truncations:
             task = self._truncations[tp] = asyncio.create_task(self._truncate_one(found))
             task.add_done_callback(self._end_with)
 
-    async def _truncate_one(self, found: Diverged[Partition] | OffsetOutOfRange[Partition]) -> None:
+    async def _truncate_one(self, found: Misplaced[Partition]) -> None:
         replica_manager, partition = self._tools.replica_manager, found.replica
-        tp, epoch = partition.topic_partition, found.position.current_leader_epoch
+        tp = partition.topic_partition
         truncated = None
         try:
-            if isinstance(found, Diverged):
-                diverging = EpochEnd(found.epoch, found.end_offset)
-                truncated = await replica_manager.truncations.truncate(
-                    partition, diverging, leader_epoch=epoch
-                )
-            else:
-                truncated = await replica_manager.truncations.truncate_fully_and_start_at(
-                    partition, found.log_start_offset, leader_epoch=epoch
-                )
+            truncated = await self._begin_again(found)
         except SparklogError as error:
             logger.warning("%s is not truncated: %s", tp, error)
             if isinstance(error, KafkaError):
@@ -126,6 +125,22 @@ class ReplicaFetcherManager:
         self.update_fetcher_for_partition(partition)  # a role may have waited for this
         if tp in self._leaders and partition.fetch_position() == found.position:
             self._fetchers[self._leaders[tp]].delay_partition(tp)
+
+    async def _begin_again(self, found: Misplaced[Partition]) -> Truncated | None:
+        """Truncate the log to where it can go on from.  Raises SparklogError."""
+        truncations, partition = self._tools.replica_manager.truncations, found.replica
+        epoch = found.position.current_leader_epoch
+        match found:
+            case Diverged():
+                diverging = EpochEnd(found.epoch, found.end_offset)
+                return await truncations.truncate(partition, diverging, leader_epoch=epoch)
+            case OffsetOutOfRange():
+                return await truncations.truncate_fully_and_start_at(
+                    partition, found.log_start_offset, leader_epoch=epoch
+                )
+            case MovedToTieredStorage():
+                start = await self._tiered_states.find_start(partition)
+                return await truncations.start_in_tier(partition, start, leader_epoch=epoch)
 
     # fetchers
 

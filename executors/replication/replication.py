@@ -22,8 +22,13 @@ from sparklog.executors.replication.alter_partition_sender import (
 from sparklog.executors.replication.clean_offsets import CleanOffsets
 from sparklog.executors.replication.log_scrubber import LogScrubber
 from sparklog.executors.replication.range_repairer import RangeRepairer
-from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.executors.replication.replica_fetcher import (
+    FetcherTools,
+    RemoteStart,
+    no_remote_start,
+)
 from sparklog.executors.replication.replica_fetcher_manager import ReplicaFetcherManager
+from sparklog.executors.replication.tiered_states import TieredStates
 from sparklog.metadata import PartitionImage
 from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.types import Endpoint, TopicPartition
@@ -45,6 +50,7 @@ class Replication:
         connect: Callable[[Endpoint], Awaitable[Connection]],
         broker_epoch: Callable[[], int],
         alter_partitions: AlterPartitions,
+        remote_start: RemoteStart = no_remote_start,
     ) -> None:
         self._replica_manager = replica_manager
         #: Leaders whose connection has just broken.
@@ -55,11 +61,13 @@ class Replication:
             broker=lambda broker_id: replica_manager.image.broker(broker_id),
             broker_epoch=broker_epoch,
             suspected_brokers=self.suspected_brokers,
+            remote_start=remote_start,
         )
         self._fetchers = ReplicaFetcherManager(tools)
         self._sender = AlterPartitionSender(alter_partitions, self._isr_answered)
         self._scrubber = LogScrubber(replica_manager, RangeRepairer(tools))
         self._clean_offsets = CleanOffsets(tools)
+        self.tiered_states = TieredStates(tools)
         replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:

@@ -388,6 +388,11 @@ class BrokerConfig(TransactionSettings):
     log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     log_cleaner_backoff_ms: int = 15_000
     remote_dir: str = ""
+    remote_log_manager_task_interval_ms: int = 30_000
+    remote_log_manager_copy_max_bytes_per_second: int = MAX_INT64
+    remote_fetch_max_wait_ms: int = 500
+    remote_cache_bytes: int = 1024 * 1024 * 1024
+    remote_object_delete_delay_ms: int = 4 * 3_600_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)
     changed_defaults: frozenset[str] = frozenset()
     ignored: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ Owns: their rows in the tables of settings.  Must not know where a setting is us
 from typing import Final
 
 from sparklog.config.setting import Setting, Synonym
-from sparklog.types import MAX_INT64
+from sparklog.types import MAX_INT32, MAX_INT64
 
 #: The value of a local retention that is the same as the retention of the whole log.
 LIKE_WHOLE_LOG: Final = -2
@@ -50,5 +50,48 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
         doc="Where the segments of tiered topics are kept: s3://BUCKET/FOLDER, or a folder that "
         "all brokers see. start(remote_dir=...) sets it for all nodes. Empty: no topic can be "
         "tiered.",
+    ),
+    Setting(
+        name="remote.log.manager.task.interval.ms",
+        kind="LONG",
+        default=30_000,
+        minimum=1,
+        maximum=MAX_INT64,
+        doc="Time between two looks of a leader for segments to copy, and for old ones to delete.",
+    ),
+    Setting(
+        name="remote.log.manager.copy.max.bytes.per.second",
+        kind="LONG",
+        default=MAX_INT64,
+        minimum=1024,
+        maximum=MAX_INT64,
+        doc="Bytes a second that a broker copies to the remote_dir, on average.",
+    ),
+    Setting(
+        name="remote.fetch.max.wait.ms",
+        kind="INT",
+        default=500,
+        minimum=1,
+        maximum=MAX_INT32,
+        doc="How long a fetch waits for records from the remote_dir; then it is answered without "
+        "them, and the client asks again.",
+    ),
+    Setting(
+        name="remote.cache.bytes",
+        kind="LONG",
+        default=1024 * 1024 * 1024,
+        minimum=16 * 1024 * 1024,
+        maximum=MAX_INT64,
+        dynamic=False,
+        doc="Disk space of a broker for parts of remote segments that clients read.",
+    ),
+    Setting(
+        name="remote.object.delete.delay.ms",
+        kind="LONG",
+        default=4 * 3_600_000,
+        minimum=0,
+        maximum=MAX_INT64,
+        doc="Time between the moment that a segment leaves the log and the deletion of its "
+        "objects: queries that run may still read them.",
     ),
 )

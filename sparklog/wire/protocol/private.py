@@ -18,6 +18,8 @@ from sparklog.wire.protocol.private_clients import ConsistentCutRequest, Consist
 from sparklog.wire.protocol.private_replicas import (
     ReadCleanOffsetRequest,
     ReadCleanOffsetResponse,
+    ReadTieredStateRequest,
+    ReadTieredStateResponse,
 )
 from sparklog.wire.protocol.schema import Request, Response, Struct, many, message, one
 
@@ -479,6 +481,7 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (DrainBrokersRequest, DrainBrokersResponse),
         (ReportDamageRequest, ReportDamageResponse),
         (ReadCleanOffsetRequest, ReadCleanOffsetResponse),
+        (ReadTieredStateRequest, ReadTieredStateResponse),
         (CreateInternalTopicRequest, CreateInternalTopicResponse),
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),

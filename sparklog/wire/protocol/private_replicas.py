@@ -31,3 +31,28 @@ class ReadCleanOffsetResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     clean_offset: int = field(default=-1, metadata=one("int64"))
     partition_epoch: int = field(default=-1, metadata=one("int32"))
+
+
+@message
+class ReadTieredStateRequest(Request):
+    """A follower asks its leader which part of the log is in the bucket."""
+
+    API_KEY: ClassVar[int] = 20017
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    current_leader_epoch: int = field(default=-1, metadata=one("int32"))
+
+
+@message
+class ReadTieredStateResponse(Response):
+    """Everything in [``log_start_offset``, ``tiered_end_offset``) is in the bucket; the leader's
+    files begin at ``local_log_start_offset``."""
+
+    API_KEY: ClassVar[int] = 20017
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    log_start_offset: int = field(default=-1, metadata=one("int64"))
+    local_log_start_offset: int = field(default=-1, metadata=one("int64"))
+    tiered_end_offset: int = field(default=-1, metadata=one("int64"))

@@ -71,7 +71,12 @@ from sparklog.wire.protocol.private_clients import (
     CutTopic,
     CutTopicOffsets,
 )
-from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadCleanOffsetResponse
+from sparklog.wire.protocol.private_replicas import (
+    ReadCleanOffsetRequest,
+    ReadCleanOffsetResponse,
+    ReadTieredStateRequest,
+    ReadTieredStateResponse,
+)
 
 A, B = UUID(int=1), UUID(int=2**127 + 5)
 
@@ -120,6 +125,7 @@ REQUESTS = [
     DrainBrokersRequest(broker_ids=(3, 4), cancel=True),
     ReportDamageRequest(topic_id=UUID(int=5), partition=3, offset=1 << 40),
     ReadCleanOffsetRequest(topic_id=UUID(int=6), partition=4),
+    ReadTieredStateRequest(topic_id=UUID(int=7), partition=5, current_leader_epoch=2),
     CreateInternalTopicRequest(name="__consumer_offsets"),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
@@ -151,6 +157,9 @@ RESPONSES = [
     ),
     ReportDamageResponse(error_code=1, error_message="no such offset"),
     ReadCleanOffsetResponse(clean_offset=1 << 41, partition_epoch=12),
+    ReadTieredStateResponse(
+        log_start_offset=1, local_log_start_offset=1 << 33, tiered_end_offset=1 << 34
+    ),
     CreateInternalTopicResponse(error_code=15, error_message="no brokers yet"),
     AwaitWorkResponse(work=b'{"broker": {}}'),
     GiveWorkResponse(asking=True),

@@ -1,0 +1,61 @@
+"""Reads of the records of tiered logs that are only in the bucket, as a fetch sees them.
+
+Owns: the interface, and what it is without a remote_dir.  Must not know how a bucket is read.
+"""
+
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.log import AbortedTxn
+from sparklog.executors.partition import Partition
+from sparklog.storage_backends.base import Region
+from sparklog.types import OffsetTimestamp
+
+
+class RemoteRecords(NamedTuple):
+    """Whole batches of a remote segment, and the aborted transactions with data among them."""
+
+    records: Region
+    aborted: tuple[AbortedTxn, ...] = ()
+
+
+class RemoteReads(Protocol):
+    """The remote part of a broker's tiered logs, between log start and local log start."""
+
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+    ) -> RemoteRecords | None:
+        """The records from the batch with ``offset`` on; at least one batch.
+
+        Returns None while they are on their way.  Then the delayed fetches of the partition are
+        checked when they have come, or when an error has.  Raises KafkaError.
+        """
+
+    def find_timestamp(
+        self, partition: Partition, timestamp: int
+    ) -> "Awaitable[OffsetTimestamp | None]":
+        """The first record with at least this timestamp (ms).  Raises KafkaError."""
+
+
+class NoRemoteReads:
+    """The reads of a broker without a remote_dir."""
+
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+    ) -> RemoteRecords | None:
+        """Raises KafkaError: the records cannot be reached from here."""
+        del max_bytes, with_aborted
+        raise self._error(partition, offset)
+
+    async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:
+        """Raises KafkaError: the records cannot be reached from here."""
+        del timestamp
+        raise self._error(partition, partition.log.log_start_offset)
+
+    def _error(self, partition: Partition, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"offset {offset} of {partition.topic_partition} is in a remote_dir, and this cluster "
+            "was started without one; start it with its remote_dir",
+        )

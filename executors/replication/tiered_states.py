@@ -1,0 +1,95 @@
+"""Which part of a tiered log is in the bucket, as its leader says.
+
+Owns: the requests to leaders.  Must not know what is done with the answers.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from sparklog.errors import (
+    ConnectError,
+    DecodeError,
+    ErrorCode,
+    KafkaError,
+    ProtocolError,
+    SparklogError,
+)
+from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.wire.protocol.private_replicas import (
+    ReadTieredStateRequest,
+    ReadTieredStateResponse,
+)
+
+#: Timeout of a request, in seconds.
+ANSWER_TIMEOUT_S: Final = 5.0
+
+
+class TieredState(NamedTuple):
+    """Everything in [``log_start_offset``, ``tiered_end_offset``) is in the bucket; the leader's
+    files begin at ``local_log_start_offset``."""
+
+    log_start_offset: int
+    local_log_start_offset: int
+    tiered_end_offset: int
+
+
+class TieredStates:
+    """Asks the leaders of a broker's partitions."""
+
+    def __init__(self, tools: FetcherTools) -> None:
+        self._tools = tools
+
+    async def ask(
+        self, leader_id: int, partitions: Iterable[Partition]
+    ) -> Mapping[Partition, TieredState | SparklogError]:
+        """The state of each partition that the broker leads, or why it is not known."""
+        found: dict[Partition, TieredState | SparklogError] = {}
+        leader = self._tools.broker(leader_id)
+        if leader is None or not leader.registered:
+            error = ConnectError(f"broker {leader_id} is not known")
+            return dict.fromkeys(partitions, error)
+        asked = list(partitions)
+        try:
+            connection = await self._tools.connect(leader.endpoint)
+        except (ConnectError, ProtocolError, DecodeError, KafkaError) as error:
+            return dict.fromkeys(asked, error)
+        try:
+            for partition in asked:
+                request = ReadTieredStateRequest(
+                    topic_id=partition.topic_id,
+                    partition=partition.topic_partition.partition,
+                    current_leader_epoch=partition.leader_epoch,
+                )
+                try:
+                    answer = await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
+                except (ConnectError, ProtocolError, DecodeError, KafkaError) as error:
+                    found.update(dict.fromkeys(asked[len(found) :], error))
+                    break
+                found[partition] = _read(answer, partition)
+        finally:
+            connection.close()
+        return found
+
+    async def find_start(self, partition: Partition) -> TieredStart:
+        """Where a follower starts whose leader has the next records only in the bucket.
+
+        Raises SparklogError.
+        """
+        state = (await self.ask(partition.leader, (partition,)))[partition]
+        if isinstance(state, SparklogError):
+            raise state
+        return await self._tools.remote_start(
+            partition, state.log_start_offset, state.local_log_start_offset
+        )
+
+
+def _read(answer: object, partition: Partition) -> TieredState | SparklogError:
+    assert isinstance(answer, ReadTieredStateResponse)
+    if answer.error_code:
+        return KafkaError(
+            ErrorCode.of(answer.error_code), f"{partition.topic_partition}: {answer.error_message}"
+        )
+    return TieredState(
+        answer.log_start_offset, answer.local_log_start_offset, answer.tiered_end_offset
+    )
