@@ -8,14 +8,19 @@ URL schemes (``registry``) and the seam through which blocking work leaves an ev
 **The contract** has two halves.
 
 ``StorageBackend`` has what every store can do, object stores included: ``read`` a range, ``size``,
-``exists``, ``list``, ``put``, ``put_if_absent``, ``append``, ``truncate``, ``rename``, ``delete``,
-``flush``.  Paths are relative, ``/`` between parts, and below the backend's root.
+``exists``, ``list``, ``put``, ``put_if_absent``, ``upload``, ``append``, ``truncate``, ``rename``,
+``delete``, ``delete_many``, ``flush``, ``presign``.  Paths are relative, ``/`` between parts, and
+below the backend's root.
 
 * ``put_if_absent`` is the only operation on which several writers may race: exactly one wins.
   Readers never see a half-done ``put_if_absent`` or ``put``, and both are durable when they return.
   After an *error* the outcome is unknown: the answer may have been lost, and a library's retry then
   reports the caller's own success as "exists".  Therefore callers put a nonce into the data and
   read it back.
+* ``upload`` is a ``put`` of bytes that are never in memory as a whole.  S3 gets them in parts of
+  ``parts.PART_BYTES``, and shows them as a whole or not at all.  No listing shows what a killed
+  ``upload`` leaves, and ``remove_leftovers`` removes it.
+* ``presign`` gives a URL with which anybody can read one file of a bucket, without credentials.
 * All other operations have one writer per path.  ``append`` is all or nothing for that writer, and
   its bytes are durable after ``flush``.  Renamed and deleted names are durable after
   ``flush_folder`` (on object stores: at once).

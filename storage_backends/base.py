@@ -6,7 +6,7 @@ maps and locks, and the wording of storage errors.  Must not know any particular
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
@@ -14,6 +14,10 @@ from sparklog.errors import ChangedFileError, LockedError, StorageError
 
 #: Buffers of bytes (a memoryview must have format ``B``).
 Buffer = bytes | bytearray | memoryview
+
+#: The prefix of the names of temporary files.  A killed writer may leave such a file; no listing
+#: shows it, and ``remove_leftovers`` removes it.
+TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
 #: Identifies a file independently of its name; files that exist at the same time differ in it.
@@ -220,12 +224,40 @@ class StorageBackend(ABC):
         """Create or replace the file, atomically and durably."""
 
     @abstractmethod
+    def upload(self, path: str, chunks: Iterable[Buffer]) -> int:
+        """As ``put``, with bytes that are written while they are produced.
+
+        The bytes are never in memory as a whole: a store that takes parts gets parts of a fixed
+        size, of which two at most are held.  A chunk's memory may be reused once the next chunk is
+        asked for.  An exception of ``chunks`` passes through unchanged; then nothing was written.
+        A killed process leaves at most what ``remove_leftovers`` removes.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            StorageError: the file is as before, or has all bytes.
+        """
+
+    @abstractmethod
     def rename(self, source: str, target: str) -> None:
         """Rename a file, replacing a file of the new name.  Atomic only on file systems."""
 
     @abstractmethod
     def delete(self, path: str) -> None:
         """Delete a file; a missing one is not an error."""
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        """Delete files, in few requests if the store can; missing ones are not an error.
+
+        The paths must not be folders.
+
+        Raises:
+            StorageError: names the first file that was not deleted; any of the others may be there
+                or not.
+        """
+        for path in paths:
+            self.delete(path)
 
     @abstractmethod
     def truncate(self, path: str, size: int) -> None:
@@ -235,13 +267,27 @@ class StorageBackend(ABC):
     def flush(self, path: str) -> None:
         """Make a file's bytes and its name durable."""
 
+    def presign(self, path: str, seconds: int) -> str | None:
+        """A URL from which anybody can GET a file, or ranges of it, for this many seconds.
+
+        The URL is a secret.  It is computed without a request, so the file may be missing.
+
+        Returns:
+            None if the store has no such URLs.
+
+        Raises:
+            StorageError: there are no credentials to sign with, or the store allows no such time.
+        """
+        return None
+
     def remove_leftovers(self, folder: str) -> int:
         """Remove temporary files that killed writers have left directly in ``folder``.
 
-        No listing shows these files.  A ``put`` or ``put_if_absent`` in progress may fail.
+        No listing shows these files.  A ``put``, ``put_if_absent`` or ``upload`` in progress may
+        fail.
 
         Returns:
-            The number of removed files.
+            The number of removed files (of an object store: unfinished uploads).
         """
         return 0
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import (
+    TEMPORARY_PREFIX,
     Buffer,
     FileHalf,
     FileStatus,
@@ -34,8 +35,6 @@ from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES, LARGE_BY
 from sparklog.storage_backends.local_files import FILE_MODE, LocalFile
 
 FOLDER_MODE = 0o700
-#: The prefix of temporary files.  A killed writer may leave such a file; no listing shows it.
-TEMPORARY_PREFIX = ".sparklog-tmp-"
 
 
 def open_url(url: str, options: Mapping[str, Any]) -> "LocalBackend":
@@ -114,17 +113,21 @@ class LocalBackend(FileHalf):
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         full = self._full(path)
-        with _storage_errors("create", full), self._temporary(full, data) as temporary:
+        with _temporary("create", full, (data,)) as (temporary, _):
             created = _link(temporary, full)
             # This is needed also if the name was taken: the caller relies on the existing file.
             flush_names(os.path.dirname(full))
             return created
 
     def put(self, path: str, data: Buffer) -> None:
+        self.upload(path, (data,))
+
+    def upload(self, path: str, chunks: Iterable[Buffer]) -> int:
         full = self._full(path)
-        with _storage_errors("write", full), self._temporary(full, data) as temporary:
+        with _temporary("write", full, chunks) as (temporary, size):
             os.replace(temporary, full)
             flush_names(os.path.dirname(full))
+            return size
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._full(source), self._full(target)
@@ -236,23 +239,6 @@ class LocalBackend(FileHalf):
             _make_folders(os.path.dirname(full))
             return os.open(full, flags | os.O_CREAT, FILE_MODE), True
 
-    @contextmanager
-    def _temporary(self, full: str, data: Buffer) -> Iterator[str]:
-        """A durable temporary file with ``data`` beside ``full``, removed in the end."""
-        folder = os.path.dirname(full)
-        _make_folders(folder)
-        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=folder)
-        try:
-            try:
-                write_at(descriptor, [data], 0)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            yield temporary
-        finally:
-            with suppress(OSError):
-                os.unlink(temporary)
-
 
 class FileLock:
     """``flock`` on a file with the owner's process id and host; the file stays after the release.
@@ -325,6 +311,34 @@ def _make_folders(full: str) -> None:
         if not os.path.isdir(full):
             raise NotADirectoryError(errno.ENOTDIR, "", full) from None
     flush_names(parent)
+
+
+@contextmanager
+def _temporary(action: str, full: str, chunks: Iterable[Buffer]) -> Iterator[tuple[str, int]]:
+    """A durable temporary file beside ``full`` with the bytes of ``chunks``, removed in the end.
+
+    Yields its path and size.  Errors of the system become StorageErrors that name ``action``, those
+    of ``chunks`` pass through.
+    """
+    folder = os.path.dirname(full)
+    with _storage_errors(action, full):
+        _make_folders(folder)
+        descriptor, temporary = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=folder)
+    try:
+        try:
+            size = 0
+            for chunk in chunks:
+                with _storage_errors(action, full):
+                    size += write_at(descriptor, [chunk], size)
+            with _storage_errors(action, full):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        with _storage_errors(action, full):
+            yield temporary, size
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ mean.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -129,9 +129,16 @@ class MemoryBackend(FileHalf):
     def put(self, path: str, data: Buffer) -> None:
         parts, where = self._place(path)
         with self.disk.operation("put", where, writes=True, grows=len(data)):
-            if isinstance(self._find(parts), FolderNode):
-                raise _not_a_file(where)
             self._put(parts, where, data)
+
+    def upload(self, path: str, chunks: Iterable[Buffer]) -> int:
+        parts, where = self._place(path)
+        data = bytearray()
+        for chunk in chunks:
+            data += chunk
+        with self.disk.operation("upload", where, writes=True, grows=len(data)):
+            self._put(parts, where, data)
+        return len(data)
 
     def rename(self, source: str, target: str) -> None:
         parts, where = self._place(source)
@@ -256,6 +263,8 @@ class MemoryBackend(FileHalf):
         return node
 
     def _put(self, parts: Sequence[str], where: str, data: Buffer) -> None:
+        if isinstance(self._find(parts), FolderNode):
+            raise _not_a_file(where)
         folder = self._make_folders(parts[:-1], where)
         folder.live[parts[-1]] = FileNode(data)
         folder.flush_name(parts[-1])

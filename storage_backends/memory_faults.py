@@ -36,6 +36,7 @@ Operation = Literal[
     "reserve",
     "size",
     "truncate",
+    "upload",
     "writev",
 ]
 

@@ -74,6 +74,8 @@ def object_error(action: str, where: str, error: Exception) -> StorageError:
 def _reason(response: StoreResponse, error: Exception) -> str | None:
     if response.code == "NoSuchBucket":
         return "the bucket does not exist; create it, or correct the URL"
+    if response.code == "NoSuchUpload":
+        return "something else has aborted the upload; write the file again"
     if response.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
         said = response.code if response.code and not response.code.isdigit() else "access denied"
         return (

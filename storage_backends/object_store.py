@@ -7,23 +7,31 @@ An object store has no folders: a folder exists as long as an object has a name 
 write below the root, a check makes sure that no path is both a file and a folder.  That check is
 not safe against races.
 
+fsspec has no common way to stream an object that appears as a whole.  Therefore ``upload`` streams
+to a temporary object, which the store then copies; it takes space for both, and the time limits of
+the stream are those of the library.
+
 fsspec runs its requests on one daemon thread with a loop of its own.  Every method here blocks the
 calling thread, which may be any other thread; forked processes get a new loop.
 """
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import (
+    TEMPORARY_PREFIX,
     Buffer,
     StorageBackend,
     file_parts,
     path_parts,
 )
 from sparklog.storage_backends.object_errors import is_missing, object_error, store_response
+from sparklog.storage_backends.parts import PART_BYTES, bounded_parts
 
 #: Time limit of a request with its retries, without the time for the data itself.
 OPERATION_SECONDS_MAX = 30.0
@@ -107,17 +115,15 @@ class ObjectStore(StorageBackend):
             return self._kind(key) is not None
 
     def list(self, folder: str) -> list[str]:
+        return [name for name in self._all_names(folder) if not name.startswith(TEMPORARY_PREFIX)]
+
+    def remove_leftovers(self, folder: str) -> int:
+        names = [name for name in self._all_names(folder) if name.startswith(TEMPORARY_PREFIX)]
         key = self._folder_key(folder)
-        with self._storage_errors("list", key):
-            try:
-                entries = self._call("ls", key, detail=True, refresh=True)
-            except Exception as error:
-                if is_missing(error):
-                    return []
-                raise
-            # The listing of a file is that file; some stores list the marker of the folder itself.
-            found = {entry["name"].strip("/") for entry in entries} - {key.strip("/")}
-            return sorted(name.rpartition("/")[2] for name in found)
+        with self._storage_errors("tidy up", key):
+            for name in names:
+                self._call("rm_file", f"{key}/{name}")
+        return len(names)
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         key = self._file_key(path)
@@ -129,6 +135,28 @@ class ObjectStore(StorageBackend):
         key = self._file_key(path)
         with self._storage_errors("write", key):
             self._put(key, bytes(data))
+
+    def upload(self, path: str, chunks: Iterable[Buffer]) -> int:
+        key = self._file_key(path)
+        with self._storage_errors("write", key):
+            self._check_writable(key)
+        parts = bounded_parts(chunks, PART_BYTES)
+        first = next(parts, b"")
+        if len(first) < PART_BYTES:
+            with self._storage_errors("write", key):
+                self._pipe(key, bytes(first))
+            return len(first)
+        whole = chain((first,), parts)
+        del first  # otherwise it would be held until the end
+        return self._upload_parts(key, whole)
+
+    def presign(self, path: str, seconds: int) -> str | None:
+        key = self._file_key(path)
+        with self._storage_errors("sign a URL of", key):
+            try:
+                return str(self._file_system.sign(key, expiration=seconds))
+            except NotImplementedError:
+                return None
 
     def rename(self, source: str, target: str) -> None:
         old, new = self._file_key(source), self._file_key(target)
@@ -174,8 +202,37 @@ class ObjectStore(StorageBackend):
         self._pipe(key, data)
 
     def _pipe(self, key: str, data: bytes, **how: str) -> None:
-        seconds = OPERATION_SECONDS_MAX + len(data) / BYTES_PER_SECOND_MIN
-        self._call("pipe_file", key, data, seconds_max=seconds, **how)
+        self._call("pipe_file", key, data, seconds_max=transfer_seconds_max(len(data)), **how)
+
+    def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
+        """Stream the parts to a temporary object and copy it; errors of ``parts`` pass through."""
+        temporary = f"{key.rpartition('/')[0]}/{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        try:
+            size = self._stream(key, temporary, parts)
+            with self._storage_errors("write", key):
+                limit = transfer_seconds_max(size)
+                self._call("cp_file", temporary, key, seconds_max=limit)
+        finally:
+            with suppress(Exception):
+                self._call("rm_file", temporary)
+        return size
+
+    def _stream(self, key: str, temporary: str, parts: Iterator[Buffer]) -> int:
+        with self._storage_errors("write", key):
+            file = self._file_system.open(temporary, "wb", block_size=PART_BYTES)
+        size = 0
+        try:
+            for part in parts:
+                with self._storage_errors("write", key):
+                    file.write(part)
+                size += len(part)
+        except BaseException:
+            with suppress(Exception):
+                file.close()
+            raise
+        with self._storage_errors("write", key):
+            file.close()
+        return size
 
     def _read(self, key: str, **limits: int) -> bytes:
         try:
@@ -225,6 +282,20 @@ class ObjectStore(StorageBackend):
 
     # -- names and calls
 
+    def _all_names(self, folder: str) -> Sequence[str]:
+        """The names directly in a folder, temporary ones included, sorted."""
+        key = self._folder_key(folder)
+        with self._storage_errors("list", key):
+            try:
+                entries = self._call("ls", key, detail=True, refresh=True)
+            except Exception as error:
+                if is_missing(error):
+                    return []
+                raise
+            # The listing of a file is that file; some stores list the marker of the folder itself.
+            found = {entry["name"].strip("/") for entry in entries} - {key.strip("/")}
+            return sorted(name.rpartition("/")[2] for name in found)
+
     def _file_key(self, path: str) -> str:
         return "/".join((self._root, *file_parts(path)))
 
@@ -254,6 +325,11 @@ class ObjectStore(StorageBackend):
             raise
         except Exception as error:
             raise object_error(action, self._where(key), error) from error
+
+
+def transfer_seconds_max(size: int) -> float:
+    """The time limit of a request that transfers ``size`` bytes, in seconds."""
+    return OPERATION_SECONDS_MAX + size / BYTES_PER_SECOND_MIN
 
 
 def _range(offset: int, size: int | None) -> dict[str, int]:

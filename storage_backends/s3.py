@@ -1,7 +1,8 @@
 """Objects in S3 buckets: ``s3://BUCKET/FOLDER`` (``s3a://`` is the same), through s3fs.
 
-Owns: the conditional create that a journal needs, and the options of s3fs: time limits, few
-retries, no cached listings, path-style addresses.  Must not know what the bytes mean.
+Owns: the conditional create that a journal needs, the requests that fsspec has no name for, and the
+options of s3fs: time limits, few retries, no cached listings, path-style addresses.  Must not know
+what the bytes mean; the requests of an upload in parts are in ``s3_multipart``.
 
 Credentials and endpoint come from the settings of AWS tools (``AWS_ACCESS_KEY_ID``,
 ``AWS_ENDPOINT_URL``, profiles, roles) and of fsspec (``FSSPEC_S3_ENDPOINT_URL``, ...); storage
@@ -10,13 +11,15 @@ options take precedence over both.
 
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from sparklog.errors import StorageError
-from sparklog.storage_backends.base import path_parts
-from sparklog.storage_backends.object_errors import is_conflict, is_taken
-from sparklog.storage_backends.object_store import ObjectStore
+from sparklog.storage_backends.base import Buffer, path_parts
+from sparklog.storage_backends.object_errors import is_conflict, is_taken, object_error
+from sparklog.storage_backends.object_store import ObjectStore, transfer_seconds_max
+from sparklog.storage_backends.s3_multipart import MultipartUpload, abort_uploads
 
 #: Attempts of one request by botocore, and by s3fs around it when a response breaks off.
 REQUEST_TRIES = 3
@@ -26,6 +29,11 @@ READ_SECONDS_MAX = 10
 #: Attempts of a write that conflicts with another one, and the base of the doubling pauses.
 CONFLICT_TRIES = 8
 CONFLICT_PAUSE_SECONDS = 0.02
+#: The most objects that S3 deletes with one request, and the longest time of a signed URL.
+DELETES_AT_ONCE = 1000
+PRESIGN_SECONDS_MAX = 7 * 24 * 3600
+
+T = TypeVar("T")
 
 
 def open_url(url: str, options: Mapping[str, Any]) -> "S3Store":
@@ -49,6 +57,8 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         "read_timeout": READ_SECONDS_MAX,
         "retries": {"total_max_attempts": REQUEST_TRIES, "mode": "standard"},
         "s3": {"addressing_style": "path"},
+        # Otherwise botocore signs URLs by version 2, which only the oldest stores accept.
+        "signature_version": "s3v4",
         **options.get("config_kwargs", {}),
     }
     # With a concurrency of 1, s3fs needs one request per read and does not ask for the size first.
@@ -72,9 +82,82 @@ class S3Store(ObjectStore):
         try:
             # The first call may also return False: the answer was lost, and a library retried.
             self.put_if_absent(probe, b"1")
-            return not self.put_if_absent(probe, b"2") and self.read(probe) == b"1"
-        finally:
-            self.delete(probe)
+            proven = not self.put_if_absent(probe, b"2") and self.read(probe) == b"1"
+        except StorageError:
+            with suppress(StorageError):  # the first error says more
+                self.delete(probe)
+            raise
+        self.delete(probe)
+        return proven
+
+    def presign(self, path: str, seconds: int) -> str:
+        if not 0 < seconds <= PRESIGN_SECONDS_MAX:
+            raise StorageError(
+                f"no URL of {self.url} can be signed for {seconds} seconds; choose 1 to "
+                f"{PRESIGN_SECONDS_MAX} (7 days)"
+            )
+        key = self._file_key(path)
+        with self._storage_errors("sign a URL of", key):
+            return str(self._call("url", key, expires=seconds))
+
+    def delete_many(self, paths: Iterable[str]) -> None:
+        keys = [self._file_key(path) for path in paths]
+        for start in range(0, len(keys), DELETES_AT_ONCE):
+            self._delete_objects(keys[start : start + DELETES_AT_ONCE])
+
+    def remove_leftovers(self, folder: str) -> int:
+        key = self._folder_key(folder)
+        with self._storage_errors("tidy up", key):
+            return abort_uploads(self._request, *_bucket_and_key(f"{key}/"))
+
+    def _delete_objects(self, keys: list[str]) -> None:
+        bucket = _bucket_and_key(keys[0])[0]
+        objects = [{"Key": _bucket_and_key(key)[1]} for key in keys]
+        with self._storage_errors(f"delete {len(keys)} files, the first of which is", keys[0]):
+            done = self._request(
+                "delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
+            )
+        refused = [each for each in done.get("Errors", ()) if each.get("Code") != "NoSuchKey"]
+        if refused:
+            where = self._where(f"{bucket}/{refused[0].get('Key', '')}")
+            if refused[1:]:
+                where += f" and {len(refused) - 1} more files"
+            raise object_error("delete", where, _refusal(refused[0]))
+
+    def _all_names(self, folder: str) -> list[str]:
+        """By pages with a time limit each: s3fs keeps more than 1 KB of each name until the end."""
+        key = self._folder_key(folder)
+        bucket, prefix = _bucket_and_key(f"{key}/")
+        place: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/"}
+        found: set[str] = set()
+        with self._storage_errors("list", key):
+            while True:
+                page = self._request("list_objects_v2", **place)
+                found.update(entry["Key"] for entry in page.get("Contents", ()))
+                found.update(entry["Prefix"] for entry in page.get("CommonPrefixes", ()))
+                if not page.get("IsTruncated"):
+                    break
+                place["ContinuationToken"] = page["NextContinuationToken"]
+        found.discard(prefix)  # the marker of the folder itself
+        return sorted(name[len(prefix) :].rstrip("/") for name in found)
+
+    def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
+        with self._storage_errors("write", key):
+            upload = MultipartUpload(self._request, *_bucket_and_key(key))
+        try:
+            for part in parts:
+                with self._storage_errors("write", key):
+                    upload.add(part)
+            with self._storage_errors("write", key):
+                self._without_conflict(upload.complete)
+        except BaseException:
+            upload.abort()
+            raise
+        return upload.size
+
+    def _request(self, method: str, /, *, size: int = 0, **parameters: Any) -> Any:
+        limit = transfer_seconds_max(size)
+        return self._call("call_s3", method, seconds_max=limit, **parameters)
 
     def _create(self, key: str, data: bytes) -> bool:
         try:
@@ -86,12 +169,38 @@ class S3Store(ObjectStore):
         return True
 
     def _pipe(self, key: str, data: bytes, **how: str) -> None:
+        write = super()._pipe
+        self._without_conflict(lambda: write(key, data, **how))
+
+    @staticmethod
+    def _without_conflict(write: Callable[[], T]) -> T:
         """Write; retry after a conflict with another write, which means that nothing was done."""
         for attempt in range(1, CONFLICT_TRIES):
             try:
-                return super()._pipe(key, data, **how)
+                return write()
             except Exception as error:
                 if not is_conflict(error):
                     raise
             time.sleep(CONFLICT_PAUSE_SECONDS * 2**attempt)
-        return super()._pipe(key, data, **how)
+        return write()
+
+
+def _bucket_and_key(key: str) -> tuple[str, str]:
+    bucket, _, rest = key.partition("/")
+    return bucket, rest
+
+
+def _refusal(entry: Mapping[str, str]) -> Exception:
+    """The error for an object that a request for many did not delete."""
+    from s3fs.errors import translate_boto_error
+
+    refused = _RefusedDelete(entry.get("Message", ""))
+    refused.response = {"Error": dict(entry)}
+    found: Exception = translate_boto_error(refused)
+    return found
+
+
+class _RefusedDelete(Exception):
+    """Has its response where botocore's errors have theirs."""
+
+    response: dict[str, dict[str, str]]

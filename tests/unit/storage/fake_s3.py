@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
+from xml.etree import ElementTree
 
 CONFLICT = (409, "ConditionalRequestConflict")
 
@@ -15,13 +17,20 @@ CONFLICT = (409, "ConditionalRequestConflict")
 class FakeS3:
     """The server's objects and faults.
 
-    ``answers`` are the responses to the next PUTs, which are not done.  ``loses_replies`` PUTs are
-    done, but the connection breaks before the response.  ``ignores_condition`` behaves as stores
-    that are older than conditional writes.
+    ``answers`` are the responses to the next writes, which are not done.  ``loses_replies`` PUTs
+    are done, but the connection breaks before the response.  ``ignores_condition`` behaves as
+    stores that are older than conditional writes.  ``refuses`` are methods that are not allowed.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        #: The parts of unfinished uploads; the id of an upload is the path of its object.
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        #: Method, path and range of all requests.
+        self.requests: list[tuple[str, str, str]] = []
+        self.refuses: set[str] = set()
+        #: Objects that a request for many does not delete.
+        self.kept: set[str] = set()
         self.answers: list[tuple[int, str]] = []
         self.loses_replies = 0
         self.ignores_condition = False
@@ -43,6 +52,36 @@ class FakeS3:
             self.objects[key] = data
             return 200, ""
 
+    def part(self, upload: str, number: int, data: bytes) -> tuple[int, str]:
+        with self.guard:
+            if self.answers:
+                return self.answers.pop(0)
+            if upload not in self.uploads:
+                return 404, "NoSuchUpload"
+            self.uploads[upload][number] = data
+            return 200, ""
+
+    def complete(self, upload: str) -> tuple[int, str]:
+        if self.answers:
+            return self.answers.pop(0)
+        parts = self.uploads.pop(upload, None)
+        if parts is None:
+            return 404, "NoSuchUpload"
+        self.objects[upload] = b"".join(data for _, data in sorted(parts.items()))
+        return 200, ""
+
+    def delete_many(self, bucket: str, request: bytes) -> bytes:
+        keys = [each.text or "" for each in ElementTree.fromstring(request).iter() if each.text]
+        keys = [key for key in keys if key != "true"]  # the flag Quiet
+        for key in set(keys) - self.kept:
+            self.objects.pop(f"{bucket}/{key}", None)
+        refused = "".join(
+            f"<Error><Key>{key}</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+            for key in keys
+            if key in self.kept
+        )
+        return f"<DeleteResult>{refused}</DeleteResult>".encode()
+
     def loses_reply(self) -> bool:
         with self.guard:
             self.loses_replies -= 1
@@ -51,7 +90,7 @@ class FakeS3:
 
 @contextmanager
 def serving(store: FakeS3) -> Iterator[FakeS3]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(store))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (Handler,), {"store": store}))
     store.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -63,46 +102,97 @@ def serving(store: FakeS3) -> Iterator[FakeS3]:
         server.server_close()
 
 
-def _handler(store: FakeS3) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests; a subclass has the self.store."""
 
-        def do_PUT(self) -> None:
-            data = self.rfile.read(int(self.headers["Content-Length"]))
-            status, code = store.put(self.path, data, "If-None-Match" in self.headers)
-            if status == 200 and store.loses_reply():
-                self.close_connection = True
-                return
-            self._answer(status, code)
+    store: FakeS3
+    protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:
-            data = store.objects.get(self.path)
-            if self.path.partition("?")[2].startswith("list-type"):
-                self._answer(200, "", b"<ListBucketResult/>")
-            elif data is None:
-                self._answer(404, "NoSuchKey")
-            else:
-                self._answer(200, "", data)
+    def parse_request(self) -> bool:
+        parsed = super().parse_request()
+        if parsed:
+            self.store.requests.append((self.command, self.path, self.headers.get("Range", "")))
+        return parsed
 
-        def do_HEAD(self) -> None:
-            found = self.path in store.objects
-            self.send_response(200 if found else 404)
-            self.send_header("Content-Length", str(len(store.objects.get(self.path, b""))))
-            self.end_headers()
+    def do_PUT(self) -> None:
+        data = self._body()
+        key, query = self._target()
+        if "partNumber" in query:
+            status, code = self.store.part(key, int(query["partNumber"][0]), data)
+        else:
+            status, code = self.store.put(self.path, data, "If-None-Match" in self.headers)
+        if status == 200 and self.store.loses_reply():
+            self.close_connection = True
+            return
+        self._answer(status, code)
 
-        def do_DELETE(self) -> None:
-            store.objects.pop(self.path, None)
-            self._answer(204, "")
+    def do_POST(self) -> None:
+        data = self._body()
+        key, query = self._target()
+        if "delete" in query:
+            self._answer(200, "", self.store.delete_many(key, data))
+        elif "uploads" in query:
+            self.store.uploads[key] = {}
+            answer = f"<UploadId>{key}</UploadId>"
+            self._answer(200, "", f"<Result>{answer}</Result>".encode())
+        else:
+            self._answer(*self.store.complete(key), b"<Result/>")
 
-        def _answer(self, status: int, code: str, body: bytes = b"") -> None:
-            if code:  # without the element that names the condition, as MinIO does
-                body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def do_GET(self) -> None:
+        key, query = self._target()
+        data = self.store.objects.get(key)
+        if "GET" in self.store.refuses:
+            self._answer(403, "AccessDenied")
+        elif "uploads" in query:
+            self._answer(200, "", self._listed_uploads(key, query["prefix"][0]))
+        elif "list-type" in query:
+            self._answer(200, "", b"<ListBucketResult/>")
+        elif data is None:
+            self._answer(404, "NoSuchKey")
+        elif "Range" in self.headers:
+            first, last = self.headers["Range"].removeprefix("bytes=").split("-")
+            self._answer(206, "", data[int(first) : int(last) + 1])
+        else:
+            self._answer(200, "", data)
 
-        def log_message(self, *_: object) -> None:
-            pass
+    def do_HEAD(self) -> None:
+        found = self.path in self.store.objects
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Length", str(len(self.store.objects.get(self.path, b""))))
+        self.end_headers()
 
-    return Handler
+    def do_DELETE(self) -> None:
+        key, query = self._target()
+        if "DELETE" in self.store.refuses:
+            self._answer(403, "AccessDenied")
+            return
+        (self.store.uploads if "uploadId" in query else self.store.objects).pop(key, None)
+        self._answer(204, "")
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _target(self) -> tuple[str, dict[str, list[str]]]:
+        path, _, query = self.path.partition("?")
+        return path, parse_qs(query, keep_blank_values=True)
+
+    def _listed_uploads(self, bucket: str, prefix: str) -> bytes:
+        keys = [upload.removeprefix(f"{bucket}/") for upload in self.store.uploads]
+        found = "".join(
+            f"<Upload><Key>{key}</Key><UploadId>{bucket}/{key}</UploadId></Upload>"
+            for key in keys
+            if key.startswith(prefix)
+        )
+        return f"<Result>{found}</Result>".encode()
+
+    def _answer(self, status: int, code: str, body: bytes = b"") -> None:
+        if code:  # without the element that names the condition, as MinIO does
+            body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"e"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass

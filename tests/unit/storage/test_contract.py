@@ -2,6 +2,8 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -212,3 +214,37 @@ def test_nothing_is_left_over_by_writers_that_were_not_killed(backend: StorageBa
     assert not backend.put_if_absent("a/two", b"3")
     assert backend.remove_leftovers("a") == 0
     assert backend.list("a") == ["one", "two"]
+
+
+def test_a_range_of_a_large_file_is_read_at_any_place(backend: StorageBackend) -> None:
+    mib = 1 << 20
+    data = b"".join(bytes([number]) * mib for number in range(20))
+    backend.put("large", data)
+    ranges = ((0, 1), (3 * mib - 1, 2), (7 * mib, mib), (20 * mib - 3, 100), (20 * mib, 1))
+    assert [backend.read("large", *bounds) for bounds in ranges] == [
+        data[offset : offset + size] for offset, size in ranges
+    ]
+    assert [backend.read("large", 20 * mib + beyond, 5) for beyond in (0, 1, mib)] == [b""] * 3
+
+
+def test_many_files_are_deleted_at_once_and_missing_ones_do_not_count(
+    backend: StorageBackend,
+) -> None:
+    for name in ("a/1", "a/2", "a/3", "1"):
+        backend.put(name, b"x")
+    backend.delete_many(["a/1", "a/9", "1", "nowhere/1", "a/3"])
+    backend.delete_many([])
+    assert (backend.list(""), backend.list("a")) == (["a"], ["2"])
+
+
+def test_whoever_has_a_signed_url_reads_that_file(backend: StorageBackend) -> None:
+    backend.put("a folder/file+1", b"0123456789")
+    url = backend.presign("a folder/file+1", 60)
+    if not backend.url.startswith("s3:"):
+        assert url is None
+        return
+    assert url is not None
+    ranged = Request(url, headers={"Range": "bytes=2-4"})
+    assert [urlopen(asked).read() for asked in (url, ranged)] == [b"0123456789", b"234"]
+    with pytest.raises(HTTPError, match="403"):
+        urlopen(url.replace("file%2B1", "file%2B2"))

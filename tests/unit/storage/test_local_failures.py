@@ -43,6 +43,7 @@ refused(lambda: backend.append("new", b"h" * 5000))
 backend.put("state", b"old")
 refused(lambda: backend.put("state", b"i" * 5000))
 refused(lambda: backend.put_if_absent("commit", b"j" * 5000))
+refused(lambda: backend.upload("state", [b"j" * 3000, b"k" * 2000]))
 index = backend.open("index", create=True)
 refused(lambda: index.map(8192))
 assert backend.read("log") == b"f" * 4000

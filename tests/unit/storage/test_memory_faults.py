@@ -27,6 +27,7 @@ def test_a_full_disk_refuses_whole_writes_and_takes_smaller_ones(memory: MemoryB
         lambda: memory.append("log", b"abcdef"),
         lambda: memory.put("other", b"abcdef"),
         lambda: memory.put_if_absent("other", b"abcdef"),
+        lambda: memory.upload("other", [b"abc", b"def"]),
     )
     for write in writes:
         with pytest.raises(StorageError, match="disk is full; free space"):
@@ -61,6 +62,7 @@ def test_a_read_only_disk_still_reads(memory: MemoryBackend) -> None:
         lambda: handle.writev([b"x"]),
         lambda: memory.put("a", b"x"),
         lambda: memory.put_if_absent("a", b"x"),
+        lambda: memory.upload("a", [b"x"]),
         lambda: memory.append("a", b"x"),
         lambda: memory.open("a", create=True),
         lambda: memory.lock("a"),

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sparklog.storage_backends.local import TEMPORARY_PREFIX, LocalBackend
+from sparklog.storage_backends.base import TEMPORARY_PREFIX
+from sparklog.storage_backends.local import LocalBackend
 
 WRITERS = 4
 ROUNDS = 40

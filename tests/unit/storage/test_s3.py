@@ -134,6 +134,7 @@ def test_why_a_bucket_cannot_be_used_is_said_with_a_remedy(
         lambda: backend.list(""),
         lambda: backend.put_if_absent("1", b"x"),
         lambda: backend.read("1"),
+        backend.proves_put_if_absent,
     ):
         with pytest.raises(StorageError, match=rf"{url}.*{message}"):
             attempt()

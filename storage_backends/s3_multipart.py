@@ -1,0 +1,106 @@
+"""Multipart uploads to S3: an object in parts, which becomes visible as a whole or not at all.
+
+Owns: the order of the requests, and the removal of uploads that nobody finishes.  Must not know how
+a request is sent, or how errors are translated: both come from the store.
+
+The parts of an unfinished upload take space and no listing of objects shows them.  An upload that
+fails is aborted.  A killed process leaves its upload behind, until ``abort_uploads``, or until a
+lifecycle rule of the bucket (AbortIncompleteMultipartUpload) removes it.
+"""
+
+import logging
+from typing import Any, Protocol
+
+from sparklog.storage_backends.base import Buffer
+from sparklog.storage_backends.object_errors import is_missing, store_response
+
+log = logging.getLogger(__name__)
+
+#: Statuses of a store that does not list uploads, or not for these credentials.
+_NO_LISTING = (403, 405, 501)
+
+
+class Request(Protocol):
+    """Sends a request named as in boto, which transfers ``size`` bytes; returns the response."""
+
+    def __call__(self, method: str, /, *, size: int = 0, **parameters: Any) -> Any: ...
+
+
+class MultipartUpload:
+    """One upload.  Either ``complete`` or ``abort`` ends it."""
+
+    def __init__(self, request: Request, bucket: str, key: str) -> None:
+        """Begin an upload to the object ``key`` of ``bucket``."""
+        self._request = request
+        self._name = f"{bucket}/{key}"
+        begun = request("create_multipart_upload", Bucket=bucket, Key=key)
+        self._upload: dict[str, Any] = {"Bucket": bucket, "Key": key, "UploadId": begun["UploadId"]}
+        self._parts: list[dict[str, Any]] = []
+        self.size = 0
+
+    def add(self, part: Buffer) -> None:
+        """Send the next part."""
+        number = len(self._parts) + 1
+        sent = self._request(
+            "upload_part", size=len(part), **self._upload, PartNumber=number, Body=part
+        )
+        self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        self.size += len(part)
+
+    def complete(self) -> None:
+        """Make the object visible, with all parts.  Some stores copy them, so it may take long."""
+        whole = {"Parts": self._parts}
+        self._request(
+            "complete_multipart_upload", size=self.size, **self._upload, MultipartUpload=whole
+        )
+
+    def abort(self) -> None:
+        """Remove the parts.  A failure is logged, because the upload has failed for a reason of its
+        own, which the caller raises."""
+        try:
+            self._request("abort_multipart_upload", **self._upload)
+        except Exception as error:
+            # A completed upload is missing, too: its completion was only reported as failed.
+            if not is_missing(error):
+                log.warning("an upload to %s is left behind: %s", self._name, error)
+
+
+def abort_uploads(request: Request, bucket: str, folder: str) -> int:
+    """Abort the unfinished uploads to objects directly in ``folder`` (``""`` or ``name/``).
+
+    Returns:
+        The number of aborted uploads; 0 if the store does not list them for these credentials.
+    """
+    found = _listed_uploads(request, bucket, folder)
+    for upload in found:
+        _abort(request, {"Bucket": bucket, **upload})
+    return len(found)
+
+
+def _listed_uploads(request: Request, bucket: str, folder: str) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    place: dict[str, Any] = {"Bucket": bucket, "Prefix": folder, "Delimiter": "/"}
+    while True:
+        try:
+            page = request("list_multipart_uploads", **place)
+        except Exception as error:
+            if store_response(error).status not in _NO_LISTING:
+                raise
+            log.info("unfinished uploads below %s/%s are not listed: %s", bucket, folder, error)
+            return found
+        found += [
+            {name: upload[name] for name in ("Key", "UploadId")}
+            for upload in page.get("Uploads", ())
+        ]
+        if not page.get("IsTruncated"):
+            return found
+        place["KeyMarker"] = page["NextKeyMarker"]
+        place["UploadIdMarker"] = page.get("NextUploadIdMarker", "")
+
+
+def _abort(request: Request, upload: dict[str, Any]) -> None:
+    try:
+        request("abort_multipart_upload", **upload)
+    except Exception as error:
+        if not is_missing(error):  # completed or aborted meanwhile
+            raise

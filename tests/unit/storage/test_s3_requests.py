@@ -1,0 +1,196 @@
+"""The requests to S3: how many there are, what they ask for, and what their failures leave."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends import object_store, s3
+from sparklog.storage_backends.base import StorageBackend
+from sparklog.storage_backends.registry import open_backend
+from tests.support.s3_server import S3Server
+from tests.unit.storage.fake_s3 import CONFLICT, FakeS3, serving
+
+DENIED = (403, "AccessDenied")
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeS3]:
+    monkeypatch.setattr(object_store, "PART_BYTES", 4)
+    monkeypatch.setattr(s3, "CONFLICT_PAUSE_SECONDS", 0)
+    with serving(FakeS3()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def backend(store: FakeS3) -> StorageBackend:
+    return open_backend("s3://bucket/remote", store.options)
+
+
+def methods(store: FakeS3) -> list[str]:
+    """The methods of the requests that change something."""
+    return [method for method, _, _ in store.requests if method not in ("GET", "HEAD")]
+
+
+# -- reads and listings
+
+
+def test_a_ranged_read_is_one_request_for_no_more_than_the_range(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    store.objects["/bucket/remote/1"] = bytes(range(256)) * 1000
+    assert backend.read("1", 1000, 10) == bytes(range(232, 242))
+    assert store.requests == [("GET", "/bucket/remote/1", "bytes=1000-1009")]
+
+
+@pytest.mark.s3
+def test_a_folder_of_several_pages_is_listed_whole(s3_server: S3Server, s3_bucket: str) -> None:
+    names = [f"{number:04d}" for number in range(2100)]
+    folder = s3_server.folder / s3_bucket / "remote" / "segments"
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    (folder / "1000.sub").mkdir()
+    (folder / "1000.sub" / "file").touch()
+    backend = open_backend(f"s3://{s3_bucket}/remote", s3_server.options)
+    assert backend.list("segments") == sorted([*names, "1000.sub"])
+
+
+# -- uploads in parts
+
+
+def test_an_upload_in_parts_is_completed(store: FakeS3, backend: StorageBackend) -> None:
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert (store.objects, store.uploads) == ({"/bucket/remote/1": b"0123456789"}, {})
+    assert methods(store) == ["POST", "PUT", "PUT", "PUT", "POST"]
+
+
+def test_a_small_upload_is_one_request(store: FakeS3, backend: StorageBackend) -> None:
+    assert backend.upload("1", [b"0", b"12"]) == 3
+    assert (store.objects, methods(store)) == ({"/bucket/remote/1": b"012"}, ["PUT"])
+
+
+def test_a_refused_part_aborts_the_upload(store: FakeS3, backend: StorageBackend) -> None:
+    store.objects["/bucket/remote/1"] = b"before"
+    store.answers = [DENIED]
+    with pytest.raises(
+        StorageError, match=r"cannot write s3://bucket/remote/1: the store refuses .*AccessDenied"
+    ):
+        backend.upload("1", [b"01234", b"56789"])
+    assert (store.objects, store.uploads) == ({"/bucket/remote/1": b"before"}, {})
+    assert methods(store) == ["POST", "PUT", "DELETE"]
+
+
+def test_what_could_not_be_aborted_is_logged_and_is_a_leftover(
+    store: FakeS3, backend: StorageBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"01234"
+        store.refuses.add("DELETE")
+        raise ValueError("of the chunks")
+
+    with pytest.raises(ValueError, match="of the chunks"):
+        backend.upload("segments/1", chunks())
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "an upload to bucket/remote/segments/1 is left behind: no"
+    ]
+    with pytest.raises(StorageError, match="cannot tidy up s3://bucket/remote/segments: the store"):
+        backend.remove_leftovers("segments")
+    store.refuses.clear()
+    assert (backend.remove_leftovers("segments"), store.uploads) == (1, {})
+
+
+def test_without_the_right_to_list_uploads_there_are_no_leftovers(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    """A journal, which needs no uploads, starts without that right."""
+    store.uploads["/bucket/remote/1"] = {}
+    store.refuses.add("GET")
+    assert backend.remove_leftovers("") == 0
+
+
+def test_an_upload_that_something_else_aborts_says_so(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"01234"
+        assert open_backend(backend.url, store.options).remove_leftovers("") == 1
+        yield b"5"
+
+    with pytest.raises(StorageError, match="something else has aborted the upload; write the file"):
+        backend.upload("1", chunks())
+    assert store.objects == {}
+
+
+def test_the_conflict_of_a_small_upload_is_tried_again(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    store.answers = [CONFLICT] * 2
+    assert backend.upload("1", [b"0"]) == 1
+    assert store.objects == {"/bucket/remote/1": b"0"}
+
+
+def test_the_conflict_of_a_completion_is_tried_again(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"0123"
+        store.answers = [CONFLICT] * 2
+
+    assert backend.upload("1", chunks()) == 4
+    assert (store.objects, store.uploads) == ({"/bucket/remote/1": b"0123"}, {})
+
+
+# -- deletes
+
+
+def test_many_objects_are_deleted_by_one_request_for_a_thousand(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    names = [f"{number:04d}" for number in range(2001)]
+    store.objects |= {f"/bucket/remote/{name}": b"" for name in (*names, "kept")}
+    backend.delete_many(names)
+    assert store.objects == {"/bucket/remote/kept": b""}
+    assert store.requests == [("POST", "/bucket?delete", "")] * 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "where"),
+    [({"remote/2"}, "s3://bucket/remote/2"), ({"remote/2", "remote/3"}, "/2 and 1 more files")],
+)
+def test_the_first_object_that_was_not_deleted_is_named(
+    store: FakeS3, backend: StorageBackend, kept: set[str], where: str
+) -> None:
+    store.kept = kept
+    store.objects |= {f"/bucket/remote/{name}": b"" for name in "1234"}
+    with pytest.raises(StorageError, match=rf"{where}: the store refuses the credentials"):
+        backend.delete_many("1234")
+    assert set(store.objects) == {f"/bucket/{key}" for key in kept}
+
+
+# -- signed URLs
+
+
+def test_a_url_is_signed_without_a_request(store: FakeS3, backend: StorageBackend) -> None:
+    url = backend.presign("segments/1", 3600)
+    assert url is not None
+    assert url.startswith(f"{store.options['endpoint_url']}/bucket/remote/segments/1?")
+    assert "X-Amz-Algorithm=AWS4-HMAC-SHA256" in url
+    assert "X-Amz-Expires=3600" in url
+    assert store.requests == []
+
+
+@pytest.mark.parametrize("seconds", [0, 7 * 24 * 3600 + 1])
+def test_no_url_is_signed_for_longer_than_the_store_accepts(
+    backend: StorageBackend, seconds: int
+) -> None:
+    with pytest.raises(StorageError, match=f"for {seconds} seconds; choose 1 to 604800"):
+        backend.presign("1", seconds)
+
+
+def test_a_signature_of_one_bucket_may_have_another_version(store: FakeS3) -> None:
+    options: dict[str, Any] = {**store.options, "config_kwargs": {"signature_version": "s3"}}
+    url = open_backend("s3://bucket", options).presign("1", 60)
+    assert url is not None
+    assert "AWSAccessKeyId=k" in url
