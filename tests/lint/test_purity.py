@@ -58,6 +58,8 @@ PURE = (
     "sparklog.driver.control_plane.controller",
     "sparklog.driver.control_plane.placement",
     "sparklog.driver.transactions",
+    "sparklog.remote_log.chunk_index",
+    "sparklog.remote_log.read_ahead",
 )
 #: Build-time tools inside a pure room.
 EXEMPT = ("sparklog/wire/protocol/generate.py",)

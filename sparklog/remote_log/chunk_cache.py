@@ -1,0 +1,341 @@
+"""A cache on a local disk for reads of objects, by chunks of a fixed size.
+
+Owns: the fetches in progress, the files of chunks, and the counters.  Must not know what the bytes
+mean: the caller checks them, and calls ``forget`` if they are damaged.  ``chunk_index`` has the
+chunks that are there, ``read_ahead`` decides which ones to fetch before they are asked for.
+
+One process owns the folder of a cache.  ``read`` blocks and may be called from any thread.  Readers
+of one missing chunk share its fetch.  A fetch that waits for a background thread is carried out by
+the first reader that needs it, so readers never wait for a queue, and may be threads of that pool.
+
+The files are not flushed: they are worth nothing after a crash, and the next start removes them.
+A chunk whose file cannot be written (a full disk) is read without being cached.
+"""
+
+import logging
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from sparklog.errors import StorageError
+from sparklog.remote_log.chunk_index import CachedChunk, ChunkIndex, ChunkKey
+from sparklog.remote_log.read_ahead import ReadAhead
+from sparklog.storage_backends.base import StorageBackend, shrunk_error
+
+log = logging.getLogger(__name__)
+
+CHUNK_BYTES: Final = 1024 * 1024
+#: Most chunks that are read ahead of one reader.
+READ_AHEAD_CHUNKS_MAX: Final = 8
+#: Readers whose positions are remembered.
+READERS_MAX: Final = 1000
+#: Fetches that are queued or in progress in the background.
+BACKGROUND_FETCHES_MAX: Final = 64
+
+#: Reads (object path, offset, size) from the store of the objects.  It blocks.
+ReadRange: TypeAlias = Callable[[str, int, int], bytes]
+#: Carries work out later, in any thread, as ``Executor.submit`` does.
+Submit: TypeAlias = Callable[[Callable[[], None]], object]
+
+_FILE_NAME: Final = re.compile(r"[0-9a-f]{16}\.chunk", re.ASCII)
+
+
+class ChunkCacheCounters(NamedTuple):
+    """What a cache has done since it was opened.
+
+    Args:
+        hits: chunks of reads that were on the disk.
+        misses: chunks of reads that were not; a reader that waits for a fetch is one, too.
+        bytes_fetched: from the store of the objects, bytes that were read ahead included.
+        evictions: chunks that made room for others.
+        write_failures: files of chunks that could not be written, or not be deleted.
+        read_failures: files of chunks that could not be read; the chunks were fetched again.
+        bytes_used: bytes on the disk now.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    bytes_fetched: int = 0
+    evictions: int = 0
+    write_failures: int = 0
+    read_failures: int = 0
+    bytes_used: int = 0
+
+
+class _Piece(NamedTuple):
+    """The bytes from ``start`` to ``stop`` of a chunk."""
+
+    key: ChunkKey
+    start: int
+    stop: int
+
+
+class _Fetch:
+    """The fetch of a chunk.  The thread that sets ``begun`` carries it out."""
+
+    __slots__ = ("begun", "data", "key", "object_size")
+
+    def __init__(self, key: ChunkKey, object_size: int) -> None:
+        self.key = key
+        self.object_size = object_size
+        self.begun = False
+        self.data: Future[bytes] = Future()
+
+
+class ChunkCache:
+    """The cache in the folder ``store``, whose chunk files of earlier runs are removed.
+
+    Args:
+        store: the folder; nothing else may be in it that is named as a chunk file is.
+        read: reads a range of an object.
+        submit: carries out fetches in the background, as long as there are readers.
+        bytes_max: most bytes of chunk files.
+        chunk_bytes: size of a chunk in bytes; the last one of an object is shorter.
+        read_ahead_chunks_max: most chunks that are read ahead of one reader; 0 disables it.
+
+    Raises:
+        StorageError: an old file cannot be removed.
+    """
+
+    def __init__(
+        self,
+        store: StorageBackend,
+        read: ReadRange,
+        submit: Submit,
+        *,
+        bytes_max: int,
+        chunk_bytes: int = CHUNK_BYTES,
+        read_ahead_chunks_max: int = READ_AHEAD_CHUNKS_MAX,
+    ) -> None:
+        assert chunk_bytes > 0
+        self._store = store
+        self._read_range = read
+        self._submit = submit
+        self._chunk_bytes = chunk_bytes
+        self._guard = threading.Lock()
+        self._index = ChunkIndex(bytes_max)
+        # The chunks ahead of a few readers must not evict each other.
+        ahead_max = min(read_ahead_chunks_max, bytes_max // chunk_bytes // 4)
+        self._read_ahead = ReadAhead(ahead_max, READERS_MAX)
+        self._fetches: dict[ChunkKey, _Fetch] = {}
+        self._background_fetches = 0
+        self._counts: Counter[str] = Counter()
+        self._disk_takes_chunks = True
+        store.delete_many(name for name in store.list("") if _FILE_NAME.fullmatch(name))
+
+    def read(self, object_path: str, object_size: int, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes of an object at ``offset``; fewer only at its end.
+
+        Args:
+            object_size: the size of the object in bytes, which never changes.
+
+        Raises:
+            ChangedFileError: the object is shorter.
+            StorageError: it cannot be read.  Readers that wait for the same bytes get this error.
+        """
+        end = min(offset + size, object_size)
+        if end <= offset:
+            return b""
+        pieces = self._pieces(object_path, offset, end)
+        sources, planned = self._find_sources([piece.key for piece in pieces], object_size)
+        try:
+            for fetch in planned:
+                self._submit(partial(self._carry_out_in_background, fetch))
+            parts = [
+                self._read_piece(piece, sources.get(piece.key), object_size) for piece in pieces
+            ]
+        finally:
+            self._unpin(source for source in sources.values() if isinstance(source, CachedChunk))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def forget(self, object_path: str) -> None:
+        """Remove the chunks of an object that was deleted, or whose bytes here are damaged.
+
+        A chunk whose fetch is in progress may be cached afterwards.
+        """
+        with self._guard:
+            discarded = self._index.discard_object(object_path)
+        self._delete(discarded)
+
+    def counters(self) -> ChunkCacheCounters:
+        with self._guard:
+            return ChunkCacheCounters(**self._counts, bytes_used=self._index.bytes_used)
+
+    def check_invariants(self) -> None:
+        with self._guard:
+            self._index.check_invariants()
+
+    # -- one read
+
+    def _pieces(self, object_path: str, offset: int, end: int) -> list[_Piece]:
+        pieces: list[_Piece] = []
+        while offset < end:
+            number, start = divmod(offset, self._chunk_bytes)
+            stop = min(self._chunk_bytes, start + end - offset)
+            pieces.append(_Piece(ChunkKey(object_path, number), start, stop))
+            offset += stop - start
+        return pieces
+
+    def _find_sources(
+        self, keys: Sequence[ChunkKey], object_size: int
+    ) -> tuple[dict[ChunkKey, CachedChunk | _Fetch], list[_Fetch]]:
+        """Where the chunks of a read come from: a pinned chunk, or a fetch.
+
+        All missing chunks but the first are fetched in the background, and so are chunks ahead of
+        a sequential reader.  A chunk for which the background has no room is left out.
+
+        Returns:
+            The sources, and the fetches to begin in the background.
+        """
+        planned: list[_Fetch] = []
+        with self._guard:
+            sources = {key: source for key in keys if (source := self._find(key)) is not None}
+            hits = sum(isinstance(source, CachedChunk) for source in sources.values())
+            self._count(hits=hits, misses=len(keys) - hits)
+            for key in (*keys[1:], *self._keys_ahead(keys, object_size)):
+                if self._background_fetches == BACKGROUND_FETCHES_MAX:
+                    break
+                if key not in self._fetches and key not in self._index:
+                    fetch = self._fetches[key] = _Fetch(key, object_size)
+                    self._background_fetches += 1
+                    planned.append(fetch)
+            sources |= {fetch.key: fetch for fetch in planned if fetch.key in keys}
+        return sources, planned
+
+    def _find(self, key: ChunkKey) -> CachedChunk | _Fetch | None:
+        return self._index.pin(key) or self._fetches.get(key)
+
+    def _keys_ahead(self, keys: Sequence[ChunkKey], object_size: int) -> Iterator[ChunkKey]:
+        count = -(-object_size // self._chunk_bytes)
+        object_path, first = keys[0]
+        ahead = self._read_ahead.plan(object_path, first, keys[-1].number, count)
+        if self._disk_takes_chunks:  # otherwise they would be fetched twice
+            yield from (ChunkKey(object_path, number) for number in ahead)
+
+    def _read_piece(
+        self, piece: _Piece, source: CachedChunk | _Fetch | None, object_size: int
+    ) -> bytes:
+        if isinstance(source, CachedChunk):
+            data = self._read_file(source, piece.start, piece.stop)
+            if data is not None:
+                return data
+            source = None
+        fetch = source or self._fetch_of(piece.key, object_size)
+        with self._guard:
+            begun, fetch.begun = fetch.begun, True
+        if not begun:
+            self._carry_out(fetch)
+        return fetch.data.result()[piece.start : piece.stop]
+
+    def _read_file(self, chunk: CachedChunk, start: int, stop: int) -> bytes | None:
+        """Read from the file of a pinned chunk; None if the file is damaged."""
+        try:
+            data = self._store.read(_file_name(chunk), start, stop - start)
+        except StorageError as error:
+            log.info("a cached chunk is fetched again: %s", error)
+            data = b""
+        if len(data) == stop - start:
+            return data
+        with self._guard:
+            self._count(read_failures=1)
+            must_delete = self._index.discard(chunk)
+        assert not must_delete, "the chunk was not pinned"
+        return None
+
+    def _unpin(self, chunks: Iterable[CachedChunk]) -> None:
+        with self._guard:
+            discarded = [chunk for chunk in chunks if self._index.unpin(chunk)]
+        self._delete(discarded)
+
+    # -- fetches
+
+    def _fetch_of(self, key: ChunkKey, object_size: int) -> _Fetch:
+        """The fetch of a chunk that is in progress, or a new one."""
+        with self._guard:
+            return self._fetches.setdefault(key, _Fetch(key, object_size))
+
+    def _carry_out_in_background(self, fetch: _Fetch) -> None:
+        with self._guard:
+            begun, fetch.begun = fetch.begun, True
+        try:
+            if not begun:
+                self._carry_out(fetch)
+        finally:
+            with self._guard:
+                self._background_fetches -= 1
+
+    def _carry_out(self, fetch: _Fetch) -> None:
+        """Fetch a chunk, give its bytes to all readers, and then cache it."""
+        try:
+            data = self._fetch(fetch)
+        except BaseException as error:
+            self._end(fetch)  # a reader that tries again begins another fetch
+            fetch.data.set_exception(error)
+            return
+        fetch.data.set_result(data)
+        try:
+            self._save(fetch.key, data)
+        finally:
+            self._end(fetch)
+
+    def _fetch(self, fetch: _Fetch) -> bytes:
+        start = fetch.key.number * self._chunk_bytes
+        size = min(self._chunk_bytes, fetch.object_size - start)
+        data = self._read_range(fetch.key.object_path, start, size)
+        with self._guard:
+            self._count(bytes_fetched=len(data))
+        if len(data) < size:
+            raise shrunk_error(fetch.key.object_path, start + len(data), fetch.object_size)
+        return data
+
+    def _end(self, fetch: _Fetch) -> None:
+        with self._guard:
+            del self._fetches[fetch.key]
+
+    # -- files
+
+    def _save(self, key: ChunkKey, data: bytes) -> None:
+        """Cache a chunk, unless there is no room because all others are being read."""
+        with self._guard:
+            reserved = None if key in self._index else self._index.reserve(key, len(data))
+            if reserved is None:
+                return
+            chunk, evicted = reserved
+            self._count(evictions=len(evicted))
+        self._delete(evicted)
+        written = False
+        try:
+            self._store.append(_file_name(chunk), data)
+            written = True
+        except StorageError as error:
+            self._report(error)
+        finally:
+            with self._guard:
+                (self._index.add if written else self._index.release)(chunk)
+                self._disk_takes_chunks = written
+
+    def _delete(self, chunks: Iterable[CachedChunk]) -> None:
+        for chunk in chunks:
+            try:
+                self._store.delete(_file_name(chunk))
+            except StorageError as error:
+                self._report(error)
+
+    def _report(self, error: StorageError) -> None:
+        """Count a failure of the cache's disk, and log the first one since it has worked."""
+        with self._guard:
+            self._count(write_failures=1)
+            first, self._disk_takes_chunks = self._disk_takes_chunks, False
+        if first:
+            log.warning("reads of remote segments go on without a part of their cache: %s", error)
+
+    def _count(self, **more: int) -> None:
+        self._counts.update(more)
+
+
+def _file_name(chunk: CachedChunk) -> str:
+    return f"{chunk.file:016x}.chunk"
