@@ -39,13 +39,13 @@ from sparklog.executors.log.range_repair import (
     UnfitBatchError,
     write_pieces,
 )
-from sparklog.executors.log.record_search import SEARCH_BYTES_MAX
 from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.executors.log.segment_stats import Measuring
 from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.txn_index import AbortedTxn
+from sparklog.wire.records.record_search import SEARCH_BYTES_MAX
 
 __all__ = [
     "CLEANED_SUFFIX",

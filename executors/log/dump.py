@@ -26,7 +26,7 @@ from sparklog.executors.log.names import (
 from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition, unpack_offset_index
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
-from sparklog.executors.log.scan import ScanWindow, header_damage
+from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.stats_file import TimestampRange, decode_stats
 from sparklog.executors.log.time_index import TimeIndex, TimestampOffset, unpack_time_index
 from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
@@ -35,6 +35,7 @@ from sparklog.types import NO_TIMESTAMP, Compression, TimestampType
 from sparklog.wire.records.batch import check_batch, read_header
 from sparklog.wire.records.builder import Record, iter_records
 from sparklog.wire.records.control import marker_of
+from sparklog.wire.records.stored_batches import header_damage
 
 __all__ = [
     "AbortedTxn",

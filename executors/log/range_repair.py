@@ -20,13 +20,13 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from sparklog.errors import DecodeError, KafkaError, SparklogError, StorageError
-from sparklog.executors.log.batch_check import epoch_of
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.damaged_ranges import DamagedRange
-from sparklog.executors.log.scan import ScanWindow, header_damage
+from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.storage_backends.base import Buffer, FileHandle
 from sparklog.wire.records.batch import check_batch, iter_batches
+from sparklog.wire.records.stored_batches import epoch_of, header_damage
 
 #: A large range is repaired in parts of about this many bytes, from its start on.
 PART_BYTES: Final = 4 << 20

@@ -12,15 +12,9 @@ from crc32c import crc32c
 
 from sparklog.executors.log.roll import fits_relative
 from sparklog.storage_backends.base import FileHandle
-from sparklog.types import MAX_INT64, Compression
-from sparklog.wire.records.batch import (
-    BATCH_OVERHEAD,
-    COMPRESSION_MASK,
-    CRC_START,
-    MAGIC_V2,
-    BatchHeader,
-    read_header,
-)
+from sparklog.types import MAX_INT64
+from sparklog.wire.records.batch import BATCH_OVERHEAD, CRC_START, BatchHeader, read_header
+from sparklog.wire.records.stored_batches import header_damage
 
 _WINDOW_BYTES: Final = 1 << 20
 
@@ -107,19 +101,6 @@ class ScanWindow:
             self._bytes = self._handle.read(position, _WINDOW_BYTES)
             self._start, index = position, 0
         return memoryview(self._bytes)[index : index + count]
-
-
-def header_damage(header: BatchHeader, bytes_left: int) -> str | None:
-    """The field of a header that is wrong whatever batch precedes; None without such a field."""
-    if header.magic != MAGIC_V2:
-        return f"magic is {header.magic}"
-    if not BATCH_OVERHEAD <= header.size <= bytes_left:
-        return f"batch length is {header.batch_length} with {bytes_left} bytes left"
-    if header.last_offset_delta < 0 or header.base_offset < 0:
-        return f"offsets are {header.base_offset} + {header.last_offset_delta}"
-    if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
-        return f"attributes are {header.attributes:#06x}"
-    return None
 
 
 def _misplaced(

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.errors import StorageError
-from sparklog.executors.log.batch_check import epoch_damage, placement_damage
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.damaged_ranges import DamagedRange
 from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
 from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.wire.records.batch import BATCH_OVERHEAD, MAGIC_V2, BatchHeader, read_header
+from sparklog.wire.records.stored_batches import epoch_damage, placement_damage
 
 #: One step ends after this many bytes or this many batches, whichever comes first.
 STEP_BYTES: Final = 1 << 20

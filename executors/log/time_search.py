@@ -13,17 +13,18 @@ from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.damaged_ranges import DamagedRanges, walk_sound_spans
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.measured_segments import MeasuredSegments
-from sparklog.executors.log.record_search import (
+from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import SegmentList
+from sparklog.executors.log.spans import BatchSpan
+from sparklog.executors.log.steps import Steps
+from sparklog.storage_backends.base import FileHandle
+from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
+from sparklog.wire.records.record_search import (
     LARGEST_BYTES_MAX,
     SearchBudget,
     first_largest_record,
     first_record,
 )
-from sparklog.executors.log.segment import Segment
-from sparklog.executors.log.segment_list import SegmentList
-from sparklog.executors.log.steps import Steps
-from sparklog.storage_backends.base import FileHandle
-from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
 
 #: A search from an offset on.
 Search = Callable[[int], Steps[OffsetTimestamp | None]]
@@ -193,7 +194,7 @@ def _find_from(
 ) -> OffsetTimestamp | None:
     for span in walk_sound_spans(handle, position, end, damaged):
         if span.max_timestamp >= timestamp and span.last_offset >= start_offset:
-            found = first_record(handle, span, timestamp, start_offset, budget)
+            found = first_record(_reading(handle, span), span, timestamp, start_offset, budget)
             if found is not None:
                 return found
     return None
@@ -212,5 +213,10 @@ def _find_largest(
     for span in walk_sound_spans(handle, position, end, damaged):
         above = NO_TIMESTAMP if best is None else best.timestamp
         if span.max_timestamp > above:
-            best = first_largest_record(handle, span, above, start_offset, budget) or best
+            read = _reading(handle, span)
+            best = first_largest_record(read, span, above, start_offset, budget) or best
     return best
+
+
+def _reading(handle: FileHandle, span: BatchSpan) -> Callable[[], bytes]:
+    return partial(handle.read, span.position, span.size)

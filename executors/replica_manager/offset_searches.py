@@ -4,9 +4,9 @@ Owns: the bounds, which keep worker threads free for flushes and one client from
 Must not know how a log is searched.
 
 Each part of a search decodes a bounded number of bytes in a worker thread
-(``log/record_search.py``).  SEARCHES_AT_ONCE parts of all searches run at the same time, so their
-memory is bounded as a whole.  A connection has at most CONNECTION_SEARCHES searches that compete
-for these places; its other searches wait until these have ended.
+(``wire/records/record_search.py``).  SEARCHES_AT_ONCE parts of all searches run at the same
+time, so their memory is bounded as a whole.  A connection has at most CONNECTION_SEARCHES searches
+that compete for these places; its other searches wait until these have ended.
 """
 
 import asyncio

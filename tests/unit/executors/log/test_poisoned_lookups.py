@@ -4,12 +4,12 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.log import Log
-from sparklog.executors.log.record_search import SEARCH_BYTES_MAX
 from sparklog.executors.log.steps import run_through
 from sparklog.types import Compression, OffsetTimestamp
 from sparklog.wire.records.batch import BATCH_OVERHEAD, check_batch, pack_batch, read_header
 from sparklog.wire.records.builder import Record, encode_batch
 from sparklog.wire.records.compression import compress
+from sparklog.wire.records.record_search import SEARCH_BYTES_MAX
 from sparklog.wire.records.record_slices import MIN_RECORD_BYTES
 from sparklog.wire.records.record_times import MEASURED_BYTES_MAX, record_times
 from tests.support.bombs import TINY, bomb, peak_bytes

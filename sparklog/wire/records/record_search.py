@@ -1,6 +1,7 @@
 """The search for a record by its timestamp inside one batch.
 
-Owns: the only decoding of records in the log, and its bound.  Must not know segments.
+Owns: the decoding of records for lookups by timestamp, and its bound.  Must not know segments, or
+where a batch is read from.
 
 Clients decide what a batch decompresses to, so a search has a budget (``SearchBudget``) of
 decompressed bytes, and decodes in slices.  Records that cannot be decoded are skipped: no reader
@@ -8,14 +9,18 @@ gets them.  Beyond the budget the search returns the offset of the first record 
 checked, which is a lower bound of the right offset.
 """
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
 
 from sparklog.errors import DecodeError
-from sparklog.executors.log.spans import BatchSpan
-from sparklog.storage_backends.base import FileHandle
 from sparklog.types import OffsetTimestamp, TimestampType
-from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, check_batch, read_header
+from sparklog.wire.records.batch import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    Buffer,
+    check_batch,
+    read_header,
+)
 from sparklog.wire.records.builder import iter_slice
 from sparklog.wire.records.compression import TooLargeError
 from sparklog.wire.records.record_slices import RecordSlice, record_slices
@@ -28,6 +33,22 @@ LARGEST_BYTES_MAX: Final = 64 * 1024 * 1024
 _SLICE_BYTES: Final = 256 * 1024
 #: Records of smaller batches are decoded one by one, so that the broker need not import NumPy.
 _FEW_RECORDS: Final = 512
+
+
+class SearchedBatch(Protocol):
+    """What a search knows of a batch before it reads the batch."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def last_offset(self) -> int: ...
+
+    @property
+    def max_timestamp(self) -> int: ...
 
 
 class SearchBudget:
@@ -43,16 +64,20 @@ class SearchBudget:
 
 
 def first_largest_record(
-    handle: FileHandle, span: BatchSpan, above: int, start_offset: int, budget: SearchBudget
+    read: Callable[[], Buffer],
+    span: SearchedBatch,
+    above: int,
+    start_offset: int,
+    budget: SearchBudget,
 ) -> OffsetTimestamp | None:
     """The first record with the largest timestamp in a batch, if that is above ``above``.
 
-    Beyond the budget the result is the largest timestamp of the header, at the offset that the
-    search has reached.
+    ``read`` returns the bytes of the batch.  Beyond the budget the result is the largest
+    timestamp of the header, at the offset that the search has reached.
     """
     best: OffsetTimestamp | None = None
     try:
-        for found in _from_offset(handle, span, start_offset, budget):
+        for found in _from_offset(read, span, start_offset, budget):
             if best is None or found.timestamp > best.timestamp:
                 best = found
     except _BeyondBudgetError as end:
@@ -62,15 +87,19 @@ def first_largest_record(
 
 
 def first_record(
-    handle: FileHandle, span: BatchSpan, timestamp: int, start_offset: int, budget: SearchBudget
+    read: Callable[[], Buffer],
+    span: SearchedBatch,
+    timestamp: int,
+    start_offset: int,
+    budget: SearchBudget,
 ) -> OffsetTimestamp | None:
     """The first record at or above ``start_offset`` with at least this timestamp.
 
-    Beyond the budget the result is the first offset that was not checked, with the batch's largest
-    timestamp.
+    ``read`` returns the bytes of the batch.  Beyond the budget the result is the first
+    offset that was not checked, with the batch's largest timestamp.
     """
     try:
-        for found in _from_offset(handle, span, start_offset, budget, at_least=timestamp):
+        for found in _from_offset(read, span, start_offset, budget, at_least=timestamp):
             if found.timestamp >= timestamp:
                 return found
     except _BeyondBudgetError as end:
@@ -87,8 +116,8 @@ class _BeyondBudgetError(Exception):
 
 
 def _from_offset(
-    handle: FileHandle,
-    span: BatchSpan,
+    read: Callable[[], Buffer],
+    span: SearchedBatch,
     start_offset: int,
     budget: SearchBudget,
     *,
@@ -105,7 +134,7 @@ def _from_offset(
     reached = max(span.base_offset, start_offset)
     if not budget.bytes_left:
         raise _BeyondBudgetError(reached)
-    batch = handle.read(span.position, span.size)
+    batch = read()
     header = read_header(batch)
     check_batch(batch, 0, header)
     if header.record_count == 0:
@@ -165,7 +194,7 @@ def _by_column(
         yield OffsetTimestamp(offset=found[0], timestamp=found[1])
 
 
-def _slices(batch: bytes, header: BatchHeader, budget: SearchBudget) -> Iterator[RecordSlice]:
+def _slices(batch: Buffer, header: BatchHeader, budget: SearchBudget) -> Iterator[RecordSlice]:
     return record_slices(
         header.compression,
         memoryview(batch)[BATCH_OVERHEAD:],
