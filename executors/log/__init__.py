@@ -41,6 +41,7 @@ from sparklog.executors.log.range_repair import (
 )
 from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.segment import Segment
+from sparklog.executors.log.segment_list import aborted_overlapping
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.executors.log.segment_stats import Measuring
 from sparklog.executors.log.steps import Steps, run_through
@@ -76,6 +77,7 @@ __all__ = [
     "Steps",
     "Suspicion",
     "UnfitBatchError",
+    "aborted_overlapping",
     "decode_offsets",
     "decode_partition_metadata",
     "decode_snapshot",

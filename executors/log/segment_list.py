@@ -264,5 +264,16 @@ def restore_producers(
     return replayed
 
 
+def aborted_overlapping(segments: Sequence[Segment], segment: Segment) -> tuple[AbortedTxn, ...]:
+    """All aborted transactions with offsets in one of the ``segments`` of a log (``Log.segments``).
+
+    The segment must end at or below the last stable offset.  Every transaction with records in the
+    segment is decided then, so the list is complete, and no later append changes it.  A marker may
+    lie in a later segment: transaction indexes are read up to the entry at which the last stable
+    offset has passed the segment.  The order is that of the markers.  Raises StorageError.
+    """
+    return SegmentList(segments).collect_aborted(segment.base_offset, segment.next_offset)
+
+
 def _base_offset(segment: Segment) -> int:
     return segment.base_offset

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from sparklog.executors.log.log import Log
+from sparklog.executors.log.segment_list import aborted_overlapping
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.wire.records.builder import Record, encode_batch
 from sparklog.wire.records.control import ControlType, EndTxnMarker, encode_marker
@@ -139,3 +140,31 @@ def test_an_index_that_was_damaged_is_found_again() -> None:
         writer.desk.half.put(writer.desk.path(name), b"nonsense")
     writer.log = writer.desk.open(clean=True)
     writer.check()
+
+
+def test_each_segment_has_a_complete_list_wherever_the_markers_lie() -> None:
+    writer = Writer()
+    writer.begin(9)  # in every segment but the last two
+    writer.segments(3)
+    writer.begin(8)
+    writer.abort(9)
+    writer.segments(2, first_pid=20)
+    writer.abort(8)
+    fill(writer.log, 1)
+    lists = [list(aborted_overlapping(writer.log.segments, s)) for s in writer.log.segments]
+    assert lists == [
+        [
+            txn
+            for txn in writer.expected
+            if txn.last_offset >= segment.base_offset and txn.first_offset < segment.next_offset
+        ]
+        for segment in writer.log.segments
+    ]
+    assert [[txn.producer_id for txn in found] for found in lists] == [
+        [1, 2, 9],
+        [9],
+        [1, 2, 9],
+        [9, 20, 21, 8],
+        [8],
+        [8],
+    ]
