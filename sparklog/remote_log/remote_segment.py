@@ -53,6 +53,8 @@ class RemoteSegment:
         log_size: bytes of the log object.
         max_timestamp: the largest timestamp of its records in ms, NO_TIMESTAMP without one.
         leader_epochs: of its records.  The first one starts at ``base_offset``.
+        gaps: whether offsets are missing before or between its batches, because the log has been
+            compacted at some time.  Without gaps a batch proves the base offset of the next one.
         parts: of the indexes object.  There is no part of a file that the segment lacks.
     """
 
@@ -62,6 +64,7 @@ class RemoteSegment:
     log_size: int
     max_timestamp: int = NO_TIMESTAMP
     leader_epochs: tuple[EpochStart, ...]
+    gaps: bool = False
     parts: Mapping[PartName, Part]
 
     def __post_init__(self) -> None:
@@ -86,6 +89,7 @@ class RemoteSegment:
             "size": self.log_size,
             "time": self.max_timestamp,
             "epochs": [list(each) for each in self.leader_epochs],
+            "gaps": self.gaps,
             "parts": {name.value: list(part) for name, part in self.parts.items()},
         }
 
@@ -104,6 +108,7 @@ class RemoteSegment:
                 leader_epochs=tuple(
                     EpochStart(_number(epoch), _number(start)) for epoch, start in values["epochs"]
                 ),
+                gaps=_truth(values["gaps"]),
                 parts={
                     names[name]: Part(*map(_number, part))
                     for name, part in values["parts"].items()
@@ -118,6 +123,12 @@ class RemoteSegment:
 def _number(value: Any, lowest: int = 0) -> int:
     if type(value) is not int or value < lowest:
         raise ValueError(f"{value!r} is not a number of at least {lowest}")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 

@@ -22,7 +22,9 @@ SEGMENT = RemoteSegment(
 )
 
 
-@pytest.mark.parametrize("segment", [SEGMENT, replace(SEGMENT, max_timestamp=-1, parts={})])
+@pytest.mark.parametrize(
+    "segment", [SEGMENT, replace(SEGMENT, max_timestamp=-1, gaps=True, parts={})]
+)
 def test_a_segment_survives_its_json(segment: RemoteSegment) -> None:
     assert RemoteSegment.from_json(json.loads(json.dumps(segment.to_json()))) == segment
 
@@ -49,6 +51,7 @@ def test_parts_of_later_versions_are_left_out() -> None:
         {"size": 1.5},
         {"time": -2},
         {"epochs": []},
+        {"gaps": 0},
         {"epochs": [[3, 11]]},
         {"epochs": [[3]]},
         {"parts": {"index": [0, 1]}},

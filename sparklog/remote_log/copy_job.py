@@ -1,0 +1,96 @@
+"""The copy of one segment to a bucket, as a value and as JSON.
+
+Owns: the message from the broker to the process that copies.  Must not know how the message is
+sent, or how a segment is copied.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, check_aborted
+from sparklog.remote_log.leader_epochs import check_epochs
+from sparklog.remote_log.remote_segment import EpochStart, PartName
+
+#: The parts that are files of the segment.
+FILE_PARTS: Final = (
+    PartName.OFFSET_INDEX,
+    PartName.TIME_INDEX,
+    PartName.STATS,
+    PartName.PRODUCER_SNAPSHOT,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyJob:
+    """One copy of a sealed segment with the offsets [``base_offset``, ``next_offset``).
+
+    The segment must lie below the last stable offset, and its files must be complete and flushed.
+
+    Args:
+        url: of the local store.
+        partition_dir: in the local store.
+        log_file: the name of the ``.log`` file, which has ``log_size`` bytes.
+        part_files: the names of the other files, of FILE_PARTS.  A file that does not exist is left
+            out; the snapshot is that of ``next_offset``.
+        gaps: whether offsets may be missing between batches (the log has been compacted at some
+            time).  Otherwise a gap is damage.
+        leader_epochs: from the log start up to ``next_offset``; one begins at or below
+            ``base_offset``.
+        aborted: all aborted transactions with offsets in the segment, in the order of their
+            markers.
+        folder: of the partition's segments in the remote store.
+        segment_id: of the new copy (``names.segment_id``).
+        bytes_per_second: the limit of the mean rate.
+    """
+
+    url: str
+    partition_dir: str
+    log_file: str
+    part_files: Mapping[PartName, str]
+    base_offset: int
+    next_offset: int
+    log_size: int
+    gaps: bool = False
+    leader_epochs: tuple[EpochStart, ...]
+    aborted: tuple[RemoteAbortedTxn, ...] = ()
+    folder: str
+    segment_id: str
+    bytes_per_second: float = field(default=float("inf"))
+
+    def __post_init__(self) -> None:
+        """Raises DecodeError for epochs or transactions that cannot be true."""
+        assert self.base_offset < self.next_offset, "an empty segment is not copied"
+        assert set(self.part_files) <= set(FILE_PARTS), self.part_files
+        check_epochs(self.leader_epochs)
+        check_aborted(self.aborted)
+        starts = [entry.start_offset for entry in self.leader_epochs]
+        assert starts, "the leader epoch of a copied segment is known"
+        assert starts[0] <= self.base_offset, starts
+        assert starts[-1] < self.next_offset, starts
+
+    @property
+    def log_path(self) -> str:
+        return self.path(self.log_file)
+
+    def path(self, name: str) -> str:
+        """The path of a file in the local store."""
+        return f"{self.partition_dir}/{name}"
+
+    def to_json(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {
+            "part_files": {name.value: file for name, file in self.part_files.items()},
+            "leader_epochs": [list(entry) for entry in self.leader_epochs],
+            "aborted": [list(entry) for entry in self.aborted],
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "CopyJob":
+        """Raises LookupError, TypeError and ValueError for other values."""
+        changed = {
+            "part_files": {PartName(name): file for name, file in values["part_files"].items()},
+            "leader_epochs": tuple(EpochStart(*entry) for entry in values["leader_epochs"]),
+            "aborted": tuple(RemoteAbortedTxn(*entry) for entry in values["aborted"]),
+        }
+        return cls(**{**values, **changed})

@@ -1,0 +1,163 @@
+"""The copy of one sealed segment from the files of a log to a bucket.
+
+Owns: what is read, how it is checked on the way, and the two objects.  Must not know which segment
+is copied or when, manifests, or the formats of file names.
+
+Every byte of the log file is checked in the chunk that is uploaded, so no damage of the disk gets
+into the bucket.  Nothing refers to the objects until a manifest does: a copy that fails may leave
+the log object behind as an orphan.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from crc32c import crc32c
+
+from sparklog.errors import CorruptLogError, StorageError
+from sparklog.remote_log import names
+from sparklog.remote_log.aborted_txns import encode_aborted
+from sparklog.remote_log.batch_rules import BatchRules
+from sparklog.remote_log.batch_stream import BatchStream
+from sparklog.remote_log.copy_job import FILE_PARTS, CopyJob
+from sparklog.remote_log.index_check import OffsetIndexCheck, TimeIndexCheck
+from sparklog.remote_log.leader_epochs import encode_epochs, epochs_between
+from sparklog.remote_log.remote_segment import Part, PartName, RemoteSegment
+from sparklog.storage_backends.base import FileHalf
+from sparklog.wire.records.batch import BatchHeader, Buffer
+
+#: Bytes of the log file that are read, checked and uploaded at a time.
+CHUNK_BYTES: Final = 1 << 20
+
+
+class UploadStore(Protocol):
+    """The part of a storage backend that a copy needs."""
+
+    def upload(self, path: str, chunks: Iterable[Buffer], /) -> int:
+        """Create the object from the chunks, atomically; return its size in bytes.
+
+        If the iteration raises an error, no object appears, and the error is passed on.
+        """
+        ...
+
+
+def copy_segment(
+    job: CopyJob, local: FileHalf, remote: UploadStore, moved: Callable[[int], None]
+) -> RemoteSegment:
+    """Copy the segment; return its description for the manifest.  Blocks.
+
+    ``moved`` is called with the number of bytes after each chunk, and may wait.
+
+    Raises CorruptLogError, which names the local file and the position, for a log file or an index
+    that is not sound, and for another size or other offsets than those of the job.  Raises
+    StorageError, and its subclass MissingPathError for a file that has gone.
+    """
+    contents = _read_parts(job, local)
+    indexes = _IndexChecks(job, contents)
+    rules = BatchRules(
+        end_offset=job.next_offset,
+        log_size=job.log_size,
+        leader_epochs=job.leader_epochs,
+        gaps=job.gaps,
+    )
+    stream = BatchStream(job.log_path, job.base_offset, rules, indexes.visit)
+    chunks = _log_chunks(job, local, stream, indexes, moved)
+    _upload(remote, names.log_object(job.folder, job.segment_id), chunks, job.log_size)
+    size = sum(map(len, contents.values()))
+    path = names.indexes_object(job.folder, job.segment_id)
+    _upload(remote, path, tuple(contents.values()), size)
+    moved(size)
+    return RemoteSegment(
+        segment_id=job.segment_id,
+        base_offset=job.base_offset,
+        next_offset=job.next_offset,
+        log_size=job.log_size,
+        max_timestamp=stream.max_timestamp,
+        leader_epochs=epochs_between(job.leader_epochs, job.base_offset, job.next_offset),
+        gaps=stream.gaps,
+        parts=_describe(contents),
+    )
+
+
+class _IndexChecks:
+    """The checks of those indexes that the segment has."""
+
+    def __init__(self, job: CopyJob, contents: Mapping[PartName, bytes]) -> None:
+        self._offsets: OffsetIndexCheck | None = None
+        self._times: TimeIndexCheck | None = None
+        offsets, times = PartName.OFFSET_INDEX, PartName.TIME_INDEX
+        if offsets in contents:
+            path = job.path(job.part_files[offsets])
+            self._offsets = OffsetIndexCheck(path, contents[offsets], job.base_offset)
+        if times in contents:
+            path = job.path(job.part_files[times])
+            self._times = TimeIndexCheck(path, contents[times], job.base_offset)
+
+    def visit(self, header: BatchHeader, position: int) -> None:
+        has_entry = self._offsets is not None and self._offsets.visit(header, position)
+        if self._times is not None:
+            self._times.visit(header, has_entry=has_entry)
+
+    def finish(self) -> None:
+        for check in (self._offsets, self._times):
+            if check is not None:
+                check.finish()
+
+
+def _read_parts(job: CopyJob, local: FileHalf) -> dict[PartName, bytes]:
+    """The contents of the parts, in the order of the indexes object."""
+    contents = {
+        name: local.read(job.path(job.part_files[name]))
+        for name in FILE_PARTS
+        if name in job.part_files
+    }
+    contents[PartName.LEADER_EPOCHS] = encode_epochs(job.leader_epochs)
+    if job.aborted:
+        contents[PartName.ABORTED_TXNS] = encode_aborted(job.aborted)
+    return contents
+
+
+def _log_chunks(
+    job: CopyJob,
+    local: FileHalf,
+    stream: BatchStream,
+    indexes: _IndexChecks,
+    moved: Callable[[int], None],
+) -> Iterator[Buffer]:
+    """The log file in chunks.  The last chunk comes when everything is checked."""
+    handle = local.open(job.log_path)
+    try:
+        if handle.size() != job.log_size:
+            raise CorruptLogError(
+                job.log_path,
+                min(handle.size(), job.log_size),
+                f"the file has {handle.size()} bytes where {job.log_size} were sealed",
+            )
+        for position in range(0, job.log_size, CHUNK_BYTES):
+            size = min(CHUNK_BYTES, job.log_size - position)
+            chunk = handle.read(position, size)
+            if len(chunk) < size:
+                end = position + len(chunk)
+                raise CorruptLogError(job.log_path, end, f"the file ends before {job.log_size}")
+            stream.take(chunk)
+            if position + size == job.log_size:
+                stream.finish()
+                indexes.finish()
+            yield chunk
+            moved(size)
+    finally:
+        handle.close()
+
+
+def _upload(remote: UploadStore, path: str, chunks: Iterable[Buffer], size: int) -> None:
+    uploaded = remote.upload(path, chunks)
+    if uploaded != size:
+        raise StorageError(f"{path} was uploaded with {uploaded} bytes where {size} are due")
+
+
+def _describe(contents: Mapping[PartName, bytes]) -> dict[PartName, Part]:
+    parts: dict[PartName, Part] = {}
+    offset = 0
+    for name, data in contents.items():
+        parts[name] = Part(offset, len(data), crc32c(data))
+        offset += len(data)
+    return parts
