@@ -1,0 +1,210 @@
+"""Reads of the segments of one partition in a bucket.
+
+Owns: reads of batches, lookups by timestamp and the state for a follower, from the objects of one
+segment at a time.  Must not know manifests, brokers, or whether a read reaches the bucket.
+
+No object is trusted: a byte that has changed since the copy is an error, or does not matter.
+"""
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from sparklog.errors import DecodeError
+from sparklog.remote_log import names
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted, overlapping
+from sparklog.remote_log.batch_walk import WINDOW_BYTES, BatchWalk
+from sparklog.remote_log.damaged_object import DamagedObjectError
+from sparklog.remote_log.index_search import entries_around, times_around
+from sparklog.remote_log.leader_epochs import decode_epochs
+from sparklog.remote_log.parts import PartCache, ReadRange, part_error, read_part
+from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
+from sparklog.types import OffsetTimestamp
+from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, Buffer
+from sparklog.wire.records.record_search import SearchBudget, first_record
+from sparklog.wire.records.stored_batches import epoch_of
+
+#: Bytes that a decoded aborted transaction takes in memory, about.
+_ABORTED_BYTES: Final = 200
+
+
+class RemoteRead(NamedTuple):
+    """Whole batches with the offsets [``first_offset``, ``next_offset``).
+
+    The first batch may begin below the fetch offset.  Without batches both offsets are the fetch
+    offset.  ``aborted`` are the aborted transactions with data among the batches, if asked for, in
+    the order of their markers.
+    """
+
+    data: bytes
+    first_offset: int
+    next_offset: int
+    aborted: tuple[RemoteAbortedTxn, ...] = ()
+
+
+class RemoteReader:
+    """The segments in ``folder``, the folder of a partition's segments.
+
+    ``read`` reads (object path, offset, size): it is ``StorageBackend.read`` or a cache before it.
+    Readers of many partitions may share ``cache``.  All methods block.  They raise StorageError,
+    its subclass MissingPathError for a segment that was deleted, and DamagedObjectError.
+    """
+
+    def __init__(self, read: ReadRange, folder: str, cache: PartCache) -> None:
+        self._read = read
+        self._folder = folder
+        self._cache = cache
+
+    def read_batches(
+        self,
+        segment: RemoteSegment,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        with_aborted: bool = False,
+    ) -> RemoteRead:
+        """Read whole batches from the batch that holds ``offset`` on, as ``Log.read`` does.
+
+        ``offset`` is in the segment.  The batches end below ``end_offset`` and have at most
+        ``max_bytes``, but with ``min_one`` at least one batch is read.  Batches before a damaged
+        batch are returned; DamagedObjectError is raised when it is the first batch.
+        """
+        assert segment.base_offset <= offset < segment.next_offset, (segment, offset)
+        walk = self._walk(segment, offset, max_bytes)
+        walk.skip_to(offset)
+        batches, first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
+        if not batches:
+            return RemoteRead(b"", offset, offset)
+        aborted: tuple[RemoteAbortedTxn, ...] = ()
+        if with_aborted:
+            aborted = overlapping(self._aborted(segment), offset, next_offset)
+        return RemoteRead(b"".join(batches), first_offset, next_offset, aborted)
+
+    def find_timestamp(
+        self,
+        segment: RemoteSegment,
+        timestamp: int,
+        *,
+        start_offset: int = 0,
+        budget: SearchBudget | None = None,
+    ) -> OffsetTimestamp | None:
+        """The first record from ``start_offset`` on with at least this timestamp (milliseconds).
+
+        None if the segment has no such record.  Records that cannot be decoded are skipped.  The
+        budget is that of one search over several segments; beyond it the result is a lower bound
+        (``record_search``).
+        """
+        if segment.max_timestamp < timestamp or segment.next_offset <= start_offset:
+            return None
+        budget = budget or SearchBudget()
+        first = self._first_candidate(segment, timestamp, start_offset)
+        walk = self._walk(segment, first, WINDOW_BYTES)
+        walk.skip_to(first)
+        while (header := walk.header()) is not None:
+            batch = walk.take()
+            if header.max_timestamp >= timestamp:
+                found = _first_record(batch, header, timestamp, start_offset, budget)
+                if found is not None:
+                    epoch = epoch_of(segment.leader_epochs, found.offset)
+                    return replace(found, leader_epoch=epoch)
+        return None
+
+    def leader_epochs(self, segment: RemoteSegment) -> tuple[EpochStart, ...]:
+        """The leader epochs from the log start at the copy up to the end of the segment."""
+        name = PartName.LEADER_EPOCHS
+        data = self.part(segment, name)
+        path = self._indexes_path(segment)
+        if data is None:
+            raise part_error(path, segment, name, "the segment has no list of leader epochs")
+        try:
+            return decode_epochs(data)
+        except DecodeError as error:
+            raise part_error(path, segment, name, str(error)) from error
+
+    def producer_snapshot(self, segment: RemoteSegment) -> bytes | None:
+        """The producer state at the end of the segment, as in its ``.snapshot`` file; None if the
+        file did not exist."""
+        return self.part(segment, PartName.PRODUCER_SNAPSHOT)
+
+    def part(self, segment: RemoteSegment, name: PartName) -> bytes | None:
+        """The bytes of a part; None if the segment has no such part."""
+        path = self._indexes_path(segment)
+        known: bytes | None = self._cache.get((path, name))
+        if known is not None:
+            return known
+        data = read_part(self._read, path, segment, name)
+        if data is not None:
+            self._cache.put((path, name), data, len(data))
+        return data
+
+    def _aborted(self, segment: RemoteSegment) -> tuple[RemoteAbortedTxn, ...]:
+        """All aborted transactions of the segment.  They are kept decoded."""
+        name = PartName.ABORTED_TXNS
+        path = self._indexes_path(segment)
+        key = (path, "aborted transactions")
+        known: tuple[RemoteAbortedTxn, ...] | None = self._cache.get(key)
+        if known is not None:
+            return known
+        data = read_part(self._read, path, segment, name)
+        if data is None:
+            return ()
+        try:
+            entries = decode_aborted(data)
+        except DecodeError as error:
+            raise part_error(path, segment, name, str(error)) from error
+        self._cache.put(key, entries, len(entries) * _ABORTED_BYTES)
+        return entries
+
+    def _walk(self, segment: RemoteSegment, offset: int, bytes_wanted: int) -> BatchWalk:
+        path = names.log_object(self._folder, segment.segment_id)
+        index = self.part(segment, PartName.OFFSET_INDEX) or b""
+        return BatchWalk(self._read, path, segment, index, offset, bytes_wanted)
+
+    def _first_candidate(self, segment: RemoteSegment, timestamp: int, start_offset: int) -> int:
+        """No record from ``start_offset`` on below this offset is at or above ``timestamp``."""
+        base_offset = segment.base_offset
+        times = self.part(segment, PartName.TIME_INDEX) or b""
+        before, after = times_around(times, base_offset, timestamp)
+        first = max(before.offset, start_offset)
+        if after is not None and before.timestamp < timestamp:
+            # At each offset entry the time index was told what had been largest up to there.
+            index = self.part(segment, PartName.OFFSET_INDEX) or b""
+            first = max(first, entries_around(index, base_offset, after.offset - 1)[0].offset)
+        return first
+
+    def _indexes_path(self, segment: RemoteSegment) -> str:
+        return names.indexes_object(self._folder, segment.segment_id)
+
+
+def _take_batches(
+    walk: BatchWalk, max_bytes: int, end_offset: int, min_one: bool
+) -> tuple[list[Buffer], int, int]:
+    """The batches of a read, and their first and next offsets; -1 without batches."""
+    found: list[Buffer] = []
+    first_offset = next_offset = -1
+    limit = walk.position + max_bytes
+    try:
+        while walk.position + BATCH_OVERHEAD <= limit or (min_one and not found):
+            header = walk.header()
+            if header is None:
+                break
+            if header.next_offset > end_offset:
+                if not found:
+                    walk.take()  # a damaged header must not look like the end of the reader's log
+                break
+            if walk.position + header.size > limit and (found or not min_one):
+                break
+            found.append(walk.take())
+            first_offset = header.base_offset if first_offset < 0 else first_offset
+            next_offset = header.next_offset
+    except DamagedObjectError:
+        if not found:
+            raise
+    return found, first_offset, next_offset
+
+
+def _first_record(
+    batch: Buffer, header: BatchHeader, timestamp: int, start_offset: int, budget: SearchBudget
+) -> OffsetTimestamp | None:
+    return first_record(lambda: batch, header, timestamp, start_offset, budget)
