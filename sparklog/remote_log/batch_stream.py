@@ -15,7 +15,7 @@ from sparklog.wire.records.batch import BATCH_OVERHEAD, CRC_START, BatchHeader, 
 
 
 class BatchStream:
-    """The batches of one file.  ``take`` every chunk in order, then ``finish``.
+    """The batches of a file from ``start_position`` on.  ``take`` every chunk, then ``finish``.
 
     ``visit`` is called with the header and the position of each sound batch, in order.  Both
     methods raise CorruptLogError, which names the file and the position of the batch.
@@ -27,8 +27,11 @@ class BatchStream:
         base_offset: int,
         rules: BatchRules,
         visit: Callable[[BatchHeader, int], None],
+        *,
+        start_position: int = 0,
     ) -> None:
         self._path = path
+        self._start_position = start_position
         self._rules = rules
         self._visit = visit
         self._next_offset = base_offset
@@ -84,4 +87,4 @@ class BatchStream:
         self._head = bytearray()
 
     def _error(self, reason: str) -> CorruptLogError:
-        return CorruptLogError(self._path, self._position, reason)
+        return CorruptLogError(self._path, self._start_position + self._position, reason)

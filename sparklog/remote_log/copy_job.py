@@ -30,13 +30,16 @@ class CopyJob:
     Args:
         url: of the local store.
         partition_dir: in the local store.
-        log_file: the name of the ``.log`` file, which has ``log_size`` bytes.
+        log_file: the name of the ``.log`` file.  The copy has its last ``log_size`` bytes, from
+            ``start_position`` on.
         part_files: the names of the other files, of FILE_PARTS.  A file that does not exist is left
-            out; the snapshot is that of ``next_offset``.
+            out; the snapshot is that of ``next_offset``.  A copy that begins inside the log file
+            gets indexes of its own, so only the snapshot may be named.
         gaps: whether offsets may be missing between batches (the log has been compacted at some
             time).  Otherwise a gap is damage.
         leader_epochs: from the log start up to ``next_offset``; one begins at or below
             ``base_offset``.
+        index_interval_bytes: of indexes that are made for the copy.
         aborted: all aborted transactions with offsets in the segment, in the order of their
             markers.
         folder: of the partition's segments in the remote store.
@@ -51,6 +54,8 @@ class CopyJob:
     base_offset: int
     next_offset: int
     log_size: int
+    start_position: int = 0
+    index_interval_bytes: int = 4096
     gaps: bool = False
     leader_epochs: tuple[EpochStart, ...]
     aborted: tuple[RemoteAbortedTxn, ...] = ()
@@ -61,7 +66,8 @@ class CopyJob:
     def __post_init__(self) -> None:
         """Raises DecodeError for epochs or transactions that cannot be true."""
         assert self.base_offset < self.next_offset, "an empty segment is not copied"
-        assert set(self.part_files) <= set(FILE_PARTS), self.part_files
+        allowed = {PartName.PRODUCER_SNAPSHOT} if self.start_position else set(FILE_PARTS)
+        assert self.part_files.keys() <= allowed, self.part_files
         check_epochs(self.leader_epochs)
         check_aborted(self.aborted)
         starts = [entry.start_offset for entry in self.leader_epochs]

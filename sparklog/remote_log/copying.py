@@ -19,6 +19,7 @@ from sparklog.remote_log.aborted_txns import encode_aborted
 from sparklog.remote_log.batch_rules import BatchRules
 from sparklog.remote_log.batch_stream import BatchStream
 from sparklog.remote_log.copy_job import FILE_PARTS, CopyJob
+from sparklog.remote_log.index_build import IndexBuild
 from sparklog.remote_log.index_check import OffsetIndexCheck, TimeIndexCheck
 from sparklog.remote_log.leader_epochs import encode_epochs, epochs_between
 from sparklog.remote_log.remote_segment import Part, PartName, RemoteSegment
@@ -52,14 +53,16 @@ def copy_segment(
     StorageError, and its subclass MissingPathError for a file that has gone.
     """
     contents = _read_parts(job, local)
-    indexes = _IndexChecks(job, contents)
+    indexes = _NewIndexes(job, contents) if job.start_position else _IndexChecks(job, contents)
     rules = BatchRules(
         end_offset=job.next_offset,
         log_size=job.log_size,
         leader_epochs=job.leader_epochs,
         gaps=job.gaps,
     )
-    stream = BatchStream(job.log_path, job.base_offset, rules, indexes.visit)
+    stream = BatchStream(
+        job.log_path, job.base_offset, rules, indexes.visit, start_position=job.start_position
+    )
     chunks = _log_chunks(job, local, stream, indexes, moved)
     _upload(remote, names.log_object(job.folder, job.segment_id), chunks, job.log_size)
     size = sum(map(len, contents.values()))
@@ -103,6 +106,20 @@ class _IndexChecks:
                 check.finish()
 
 
+class _NewIndexes:
+    """The indexes of a copy that begins inside the log file; they are added to the contents."""
+
+    def __init__(self, job: CopyJob, contents: dict[PartName, bytes]) -> None:
+        self._contents = contents
+        self._build = IndexBuild(job.base_offset, job.index_interval_bytes)
+        self.visit = self._build.visit
+
+    def finish(self) -> None:
+        self._build.finish()
+        self._contents[PartName.OFFSET_INDEX] = bytes(self._build.offsets)
+        self._contents[PartName.TIME_INDEX] = bytes(self._build.times)
+
+
 def _read_parts(job: CopyJob, local: FileHalf) -> dict[PartName, bytes]:
     """The contents of the parts, in the order of the indexes object."""
     contents = {
@@ -120,26 +137,27 @@ def _log_chunks(
     job: CopyJob,
     local: FileHalf,
     stream: BatchStream,
-    indexes: _IndexChecks,
+    indexes: "_IndexChecks | _NewIndexes",
     moved: Callable[[int], None],
 ) -> Iterator[Buffer]:
     """The log file in chunks.  The last chunk comes when everything is checked."""
     handle = local.open(job.log_path)
     try:
-        if handle.size() != job.log_size:
+        end = job.start_position + job.log_size
+        if handle.size() != end:
             raise CorruptLogError(
                 job.log_path,
-                min(handle.size(), job.log_size),
-                f"the file has {handle.size()} bytes where {job.log_size} were sealed",
+                min(handle.size(), end),
+                f"the file has {handle.size()} bytes where {end} were sealed",
             )
-        for position in range(0, job.log_size, CHUNK_BYTES):
-            size = min(CHUNK_BYTES, job.log_size - position)
+        for position in range(job.start_position, end, CHUNK_BYTES):
+            size = min(CHUNK_BYTES, end - position)
             chunk = handle.read(position, size)
             if len(chunk) < size:
-                end = position + len(chunk)
-                raise CorruptLogError(job.log_path, end, f"the file ends before {job.log_size}")
+                broken_at = position + len(chunk)
+                raise CorruptLogError(job.log_path, broken_at, f"the file ends before {end}")
             stream.take(chunk)
-            if position + size == job.log_size:
+            if position + size == end:
                 stream.finish()
                 indexes.finish()
             yield chunk

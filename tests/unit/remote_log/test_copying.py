@@ -11,15 +11,18 @@ from crc32c import crc32c
 
 from sparklog.errors import CorruptLogError, DecodeError, StorageError
 from sparklog.executors.log import Segment
-from sparklog.remote_log import copying
+from sparklog.remote_log import copying, names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.leader_epochs import decode_epochs
+from sparklog.remote_log.parts import PartCache
+from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, Part, PartName, RemoteSegment
 from sparklog.storage_backends.base import Buffer, MissingPathError
+from sparklog.wire.records.batch import BatchHeader, read_header
 from tests.unit.executors.log.cleaned_logs import compact
-from tests.unit.executors.log.log_fixtures import PARTITION_DIR
+from tests.unit.executors.log.log_fixtures import PARTITION_DIR, read_all
 from tests.unit.remote_log.remote_fixtures import (
     FOLDER,
     Bucket,
@@ -294,3 +297,52 @@ def test_gaps_are_damage_unless_the_log_was_compacted(rich: RichLog) -> None:
     assert rich.copy(first, gaps=True).gaps
     assert not rich.copy(second, gaps=True).gaps
     assert FOLDER in rich.bucket.files()[0][0]
+
+
+def test_a_copy_may_begin_inside_the_file_of_a_segment(rich: RichLog) -> None:
+    """Replicas roll at different places: a new leader copies the rest of its segment."""
+    for local in rich.seal():
+        positions = {
+            header.base_offset: position
+            for header, position in iter_positions(rich.desk.half.read(local.log_path))
+        }
+        for offset, position in list(positions.items())[1:]:
+            snapshot = PartName.PRODUCER_SNAPSHOT
+            files = {n: f for n, f in rich.job(local).part_files.items() if n is snapshot}
+            remote = rich.copy(
+                local,
+                base_offset=offset,
+                start_position=position,
+                log_size=local.size - position,
+                part_files=files,
+                index_interval_bytes=200,
+                segment_id=names.segment_id(offset, 9, 1, bytes(8)),
+            )
+            assert rich.bucket.read(log_path(remote)) == rich.desk.half.read(
+                local.log_path, position
+            )
+            reader = RemoteReader(rich.bucket.read, FOLDER, PartCache())
+            for wanted in range(offset, local.next_offset):
+                ours = reader.read_batches(remote, wanted, 400, end_offset=local.next_offset)
+                theirs = rich.log.read(wanted, 400, end_offset=local.next_offset)
+                assert theirs.region is not None
+                assert (ours.data, ours.first_offset) == (theirs.region.read(), theirs.first_offset)
+            for timestamp in (0, 150, 305, 505, 595, 601):
+                found = reader.find_timestamp(remote, timestamp)
+                first = first_with(rich, offset, local.next_offset, timestamp)
+                assert (None if found is None else found.offset) == first
+
+
+def iter_positions(data: bytes) -> list[tuple[BatchHeader, int]]:
+    found, position = [], 0
+    while position < len(data):
+        header = read_header(data[position:])
+        found.append((header, position))
+        position += header.size
+    return found
+
+
+def first_with(rich: RichLog, start: int, end: int, timestamp: int) -> int | None:
+    """The first offset whose record is in a batch that may have the timestamp, and has it."""
+    records = read_all(rich.log, start)
+    return next((r.offset for r in records if r.offset < end and r.timestamp >= timestamp), None)
