@@ -16,6 +16,7 @@ PURE = (
     "sparklog.errors",
     "sparklog.types",
     "sparklog.config",
+    "sparklog.commit_log",  # the store that it writes to comes from outside, too
     "sparklog.metadata",
     "sparklog.wire",
     "sparklog.client.fetch_buffer",

@@ -16,13 +16,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sparklog.commit_log import checkpoint_name, commit_name
 from sparklog.driver.control_plane.journal import SECRET_NAME, Journal
-from sparklog.driver.control_plane.journal_files import (
-    CommitHeader,
-    checkpoint_name,
-    commit_name,
-    encode_file,
-)
+from sparklog.driver.control_plane.journal_files import CommitHeader, encode_file
 from sparklog.driver.control_plane.journal_repair.repair_plan import RepairPlan
 from sparklog.driver.control_plane.journal_repair.survey import State, Survey
 from sparklog.errors import SparklogError

@@ -15,15 +15,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 
-from sparklog.driver.control_plane.journal import COMMITS_PER_READ, SECRET_BYTES, SECRET_NAME
-from sparklog.driver.control_plane.journal_files import (
+from sparklog.commit_log import (
+    COMMITS_PER_READ,
     FILE_BYTES_MAX,
-    CommitHeader,
     checkpoint_name,
     checkpoint_numbers,
     commit_name,
     commit_numbers,
 )
+from sparklog.driver.control_plane.journal import SECRET_BYTES, SECRET_NAME
+from sparklog.driver.control_plane.journal_files import CommitHeader
 from sparklog.driver.control_plane.journal_repair.salvage import FileContent, read_content
 from sparklog.errors import DecodeError, StorageError
 from sparklog.metadata import ClusterImage, Record

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparklog.cli.limits import LIMITS
-from sparklog.driver.control_plane import journal_files as journal_module
+from sparklog.commit_log import documents as journal_module
 from sparklog.driver.control_plane.handlers import create_topics
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalError
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, StorageError
