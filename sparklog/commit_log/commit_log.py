@@ -142,6 +142,15 @@ class CommitLog(Generic[StateT, RecordT, HeaderT]):
         """Whether a commit with this number was written."""
         return self._backend.exists(self._path(commit_name(version)))
 
+    def commit_header(self, version: int) -> HeaderT | None:
+        """The header of the commit with this number; None if there is no such commit.
+
+        Raises:
+            CommitLogError: the commit is damaged.
+        """
+        data = self._read_commit(version)
+        return None if data is None else self._decoded_header(commit_name(version), data)
+
     def head_moved(self, version: int) -> bool:
         """Whether there is a commit after ``version``, or a checkpoint that replaced such one."""
         names = self._backend.list(self._folder)
@@ -167,6 +176,7 @@ class CommitLog(Generic[StateT, RecordT, HeaderT]):
             header, records = self._decode(data)
             if header.version != number:
                 raise DecodeError(f"it says that it is commit {header.version}")
+            self._kind.check_header(header, state)
             state.replay_commit(number, records)
         except (DecodeError, LookupError) as error:
             remedy = self._kind.damage_remedy(self.url)
@@ -176,8 +186,11 @@ class CommitLog(Generic[StateT, RecordT, HeaderT]):
         return decode_document(data, self._kind.header_type, self._kind.record_from_json)
 
     def _header(self, name: str) -> HeaderT:
+        return self._decoded_header(name, self._backend.read(self._path(name)))
+
+    def _decoded_header(self, name: str, data: bytes) -> HeaderT:
         try:
-            return self._decode(self._backend.read(self._path(name)))[0]
+            return self._decode(data)[0]
         except DecodeError as error:
             raise self._kind.error(f"{self.url}/{name} is damaged ({error})") from None
 
@@ -221,8 +234,11 @@ class CommitLog(Generic[StateT, RecordT, HeaderT]):
             header: the header of the last commit that the checkpoint covers.
             records: the records that build the state as of that commit.
         """
-        encoded = self._kind.encode_records(records)
-        document = encode_document(header, encoded, log_name=self._kind.name)
+        self.write_encoded_checkpoint(header, self._kind.encode_records(records))
+
+    def write_encoded_checkpoint(self, header: HeaderT, encoded_records: bytes) -> None:
+        """``write_checkpoint`` for records that are encoded as a JSON array already."""
+        document = encode_document(header, encoded_records, log_name=self._kind.name)
         self._backend.put_if_absent(self._path(checkpoint_name(header.version)), document)
 
     def remove_leftovers(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from sparklog.commit_log.documents import HeaderT, RecordT
+from sparklog.commit_log.documents import Header, HeaderT, RecordT
 from sparklog.errors import SparklogError
 
 _ReplayedT = TypeVar("_ReplayedT", contravariant=True)
@@ -34,6 +34,10 @@ class CommitState(Protocol[_ReplayedT]):
 StateT = TypeVar("StateT", bound=CommitState[Any])
 
 
+def _fits(header: Header, state: CommitState[Any]) -> None:
+    """Every header fits."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLogKind(Generic[StateT, RecordT, HeaderT]):
     """The kind of a commit log.
@@ -48,6 +52,8 @@ class CommitLogKind(Generic[StateT, RecordT, HeaderT]):
         error: the error for a damaged or missing file.
         damage_remedy: the remedy for such a file in the log with this URL.
         store_remedy: the remedy for a store on which two writers could win the same commit.
+        check_header: called with the header of a commit and the state before its records are
+            replayed.  Raises DecodeError for a commit that cannot follow.
     """
 
     name: str
@@ -59,3 +65,4 @@ class CommitLogKind(Generic[StateT, RecordT, HeaderT]):
     error: type[CommitLogError]
     damage_remedy: Callable[[str], str]
     store_remedy: str
+    check_header: Callable[[HeaderT, StateT], None] = _fits

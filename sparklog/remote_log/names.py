@@ -44,6 +44,12 @@ def copied_at_ms(object_name: str) -> int | None:
     return None if found is None else int(found[3], 16)
 
 
+def base_offset(segment: str) -> int | None:
+    """The base offset in the id of a segment; None for an id that is not ours."""
+    found = _SEGMENT_ID.fullmatch(segment)
+    return None if found is None else int(found[1])
+
+
 def log_object(folder: str, segment: str) -> str:
     """The path of a log object; ``folder`` is that of the partition's segments."""
     return f"{folder}/{segment}{LOG_SUFFIX}"

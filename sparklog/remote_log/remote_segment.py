@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from sparklog.errors import DecodeError
+from sparklog.remote_log.json_values import number_of, text_of
 from sparklog.types import NO_TIMESTAMP
 
 
@@ -100,17 +101,18 @@ class RemoteSegment:
         names = {name.value: name for name in PartName}
         try:
             segment = cls(
-                segment_id=_text(values["id"]),
-                base_offset=_number(values["base"]),
-                next_offset=_number(values["next"]),
-                log_size=_number(values["size"]),
-                max_timestamp=_number(values["time"], NO_TIMESTAMP),
+                segment_id=text_of(values["id"]),
+                base_offset=number_of(values["base"]),
+                next_offset=number_of(values["next"]),
+                log_size=number_of(values["size"]),
+                max_timestamp=number_of(values["time"], NO_TIMESTAMP),
                 leader_epochs=tuple(
-                    EpochStart(_number(epoch), _number(start)) for epoch, start in values["epochs"]
+                    EpochStart(number_of(epoch), number_of(start))
+                    for epoch, start in values["epochs"]
                 ),
                 gaps=_truth(values["gaps"]),
                 parts={
-                    names[name]: Part(*map(_number, part))
+                    names[name]: Part(*map(number_of, part))
                     for name, part in values["parts"].items()
                     if name in names
                 },
@@ -120,19 +122,7 @@ class RemoteSegment:
         return segment
 
 
-def _number(value: Any, lowest: int = 0) -> int:
-    if type(value) is not int or value < lowest:
-        raise ValueError(f"{value!r} is not a number of at least {lowest}")
-    return value
-
-
 def _truth(value: Any) -> bool:
     if type(value) is not bool:
         raise ValueError(f"{value!r} is neither true nor false")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str or not value:
-        raise ValueError(f"{value!r} is not a name")
     return value
