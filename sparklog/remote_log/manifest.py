@@ -183,6 +183,10 @@ class Manifest:
             count += 1
         return list(self._ids(0, count))
 
+    def end_of_first(self, count: int) -> int:
+        """The next offset after the oldest ``count`` segments, of which there must be some."""
+        return self._segments.next_offset_at(count - 1)
+
     def _age_timestamp(self, index: int) -> int:
         timestamp = self._segments.max_timestamp_at(index)
         if timestamp >= 0:
