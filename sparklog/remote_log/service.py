@@ -8,12 +8,11 @@ one another.
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -22,7 +21,7 @@ from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.manifest_log import ManifestLog
-from sparklog.remote_log.parts import PartCache, ReadRange
+from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
@@ -73,13 +72,17 @@ class FollowerState(NamedTuple):
     producer_snapshot: bytes | None
 
 
+#: Reads (object path, object size, offset, size) of an object.
+ReadObject: TypeAlias = Callable[[str, int, int, int], bytes]
+
+
 @dataclass(slots=True)
 class _OpenManifest:
     """A manifest in use.  ``lock`` is held by every call that changes or looks at it."""
 
     log: ManifestLog
+    lock: AbstractContextManager[Any]
     is_loaded: bool = False
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class RemoteLogService:
@@ -88,8 +91,9 @@ class RemoteLogService:
     Args:
         remote: the store.
         open_local: opens the store of a log by its URL.
-        read: reads ranges of objects, through a cache.
+        read: reads ranges of objects, through a cache; from the store without one.
         moved: called with the number of copied bytes; may wait.
+        new_lock: makes a lock, where calls overlap.
 
     All methods raise StorageError when the store fails; the call may be repeated then.
     """
@@ -99,16 +103,18 @@ class RemoteLogService:
         remote: StorageBackend,
         open_local: Callable[[str], FileHalf],
         *,
-        read: ReadRange | None = None,
+        read: ReadObject | None = None,
         moved: Callable[[CopyJob, int], None] = lambda job, size: None,
+        new_lock: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self._remote = remote
         self._open_local = open_local
-        self._read: ReadRange = remote.read if read is None else read
+        self._read = read or (lambda path, _, offset, size: remote.read(path, offset, size))
         self._moved = moved
+        self._new_lock = new_lock
         self._parts = PartCache()
         self._manifests: dict[RemotePartition, _OpenManifest] = {}
-        self._guard = threading.Lock()
+        self._guard = new_lock()
 
     def check(self, cluster_id: str) -> None:
         """Check that the store can hold manifests, and belongs to this cluster.
@@ -235,7 +241,7 @@ class RemoteLogService:
         """
 
         def read_in(segment: RemoteSegment) -> RemoteRead:
-            return self._reader(partition).read_batches(
+            return self._reader(partition, segment).read_batches(
                 segment,
                 offset,
                 max_bytes,
@@ -250,13 +256,13 @@ class RemoteLogService:
     ) -> OffsetTimestamp | None:
         """The first record from ``start_offset`` on with at least this timestamp (ms); None if the
         segments have none."""
-        reader = self._reader(partition)
         first = self._look(partition, lambda manifest: manifest.first_by_time(timestamp))
         offset = start_offset if first is None else max(first.base_offset, start_offset)
         while first is not None:
             segment = self._look(partition, partial(_segment_at, offset))
             if segment is None:
                 return None
+            reader = self._reader(partition, segment)
             found = reader.find_timestamp(segment, timestamp, start_offset=start_offset)
             if found is not None:
                 return found
@@ -271,7 +277,7 @@ class RemoteLogService:
         """
 
         def read_in(segment: RemoteSegment) -> FollowerState:
-            reader = self._reader(partition)
+            reader = self._reader(partition, segment)
             return FollowerState(
                 segment.next_offset,
                 reader.leader_epochs(segment),
@@ -307,8 +313,16 @@ class RemoteLogService:
             f"offset {offset}",
         )
 
-    def _reader(self, partition: RemotePartition) -> RemoteReader:
-        return RemoteReader(self._read, names.segments_folder(*partition), self._parts)
+    def _reader(self, partition: RemotePartition, segment: RemoteSegment) -> RemoteReader:
+        """The reader of one segment: the sizes of its objects are known."""
+        folder = names.segments_folder(*partition)
+        log = names.log_object(folder, segment.segment_id)
+
+        def read(path: str, offset: int, size: int) -> bytes:
+            total = segment.log_size if path == log else segment.size - segment.log_size
+            return self._read(path, total, offset, size)
+
+        return RemoteReader(read, folder, self._parts)
 
     def _look(
         self,
@@ -338,7 +352,7 @@ class RemoteLogService:
             opened = self._manifests.get(partition)
             if opened is None:
                 log = ManifestLog(self._remote, *partition)
-                opened = self._manifests[partition] = _OpenManifest(log)
+                opened = self._manifests[partition] = _OpenManifest(log, self._new_lock())
             return opened
 
     def forget(self, partition: RemotePartition) -> None:
