@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from sparklog.client.connection import Connection
@@ -33,6 +33,7 @@ from sparklog.executors.controller_link import BrokerIdentity, BrokerLifecycle
 from sparklog.executors.coordinator import CoordinatorRuntime
 from sparklog.executors.groups import GroupConfig, GroupStateMachine
 from sparklog.executors.log_dirs import BrokerStartError, LogDirs, lock_log_dirs, open_data_dirs
+from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.replica_manager import (
     BrokerMetrics,
     LogEndReports,
@@ -44,7 +45,7 @@ from sparklog.executors.replica_manager import (
     purge_deleted,
     synchronous,
 )
-from sparklog.executors.replication import Replication
+from sparklog.executors.replication import Replication, no_remote_start
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
 from sparklog.process import descriptors_max
@@ -55,6 +56,9 @@ from sparklog.service.settings import open_files_max, server_limits
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.transport import Server, serve
 from sparklog.types import Compression, Endpoint
+
+if TYPE_CHECKING:
+    from sparklog.executors.tiering import Tiering
 
 LOCK_RETRY_S = 0.1
 CONNECT_TIMEOUT_S = 5.0
@@ -91,6 +95,8 @@ class Broker:
         self._replication: Replication | None = None
         self._group_runtime: CoordinatorRuntime | None = None
         self._log_cleaner: LogCleaner | None = None
+        #: None in a cluster without a remote_dir.
+        self.tiering: Tiering | None = None
         self._dispatcher: Dispatcher | None = None
         self._server: Server | None = None
         self._reports: LogEndReports
@@ -175,6 +181,7 @@ class Broker:
         self._replication = self._make_replication(self._replica_manager)
         self._group_runtime = self._make_group_runtime(self._replica_manager)
         self._log_cleaner = LogCleaner(self._replica_manager, self._replication.lowest_clean_offset)
+        self.tiering = self._make_tiering(self._replica_manager, self._replication)
         await lifecycle.fetch_image()
         self._check_identity(lifecycle.image, self._log_dirs)
         await self._replica_manager.apply(lifecycle.image, lead=False)
@@ -281,7 +288,38 @@ class Broker:
             connect=connect,
             broker_epoch=lambda: lifecycle.broker_epoch,
             alter_partitions=lifecycle.alter_partitions,
+            remote_start=self._remote_start,
         )
+
+    def _make_tiering(
+        self, replica_manager: ReplicaManager, replication: Replication
+    ) -> "Tiering | None":
+        options, config = self.options, self.config
+        if not config.remote_dir:
+            return None
+        # A broker without a remote_dir has no memory for it.
+        from sparklog.executors.tiering import Tiering, open_remote_logs
+
+        remote = open_remote_logs(
+            config.remote_dir,
+            options=options.remote_options,
+            cluster_id=options.cluster_id,
+            data_dir=options.data_dir,
+            cache_name=f"{self._path}-remote-cache",
+            cache_bytes=config.remote_cache_bytes,
+        )
+        return Tiering(
+            replica_manager,
+            remote,
+            ask_leader=replication.tiered_states.ask,
+            random_bytes=self.runtime.random_bytes,
+        )
+
+    async def _remote_start(self, partition: Partition, *starts: int) -> TieredStart:
+        """See ``RemoteStart``."""
+        if self.tiering is None:
+            return await no_remote_start(partition, *starts)
+        return await self.tiering.manager.find_start(partition, *starts)
 
     def _make_group_runtime(self, replica_manager: ReplicaManager) -> CoordinatorRuntime:
         return CoordinatorRuntime(
@@ -343,6 +381,7 @@ class Broker:
             self._end_without_disks(),
             self.replication.run(),
             self.log_cleaner.run(),
+            *(() if self.tiering is None else (self.tiering.run(),)),
             _wait_for(self._stop_asked),
         ]
         tasks = [asyncio.create_task(each) for each in work]
@@ -386,6 +425,7 @@ class Broker:
             broker_epoch=self._lifecycle.broker_epoch,
             started_ms=self._started_ms,
             coordinators=self.coordinators,
+            tiering={} if self.tiering is None else self.tiering.as_json(),
         )
 
     async def _apply(self, image: ClusterImage) -> None:
@@ -419,6 +459,8 @@ class Broker:
             await self._group_runtime.close()
         if self._server is not None:
             await self._server.close(DRAIN_S)
+        if self.tiering is not None:
+            await self.tiering.close()
         if self._replication is not None:
             await self._replication.close()
         beside = [] if meanwhile is None else [meanwhile]

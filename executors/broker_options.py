@@ -5,6 +5,7 @@ Owns: the options and their defaults.  Must not know how the broker uses them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class BrokerOptions:
         port: the port to listen on; 0 takes any free port.
         advertised_host: the address that clients are given; empty for ``listen_host``.
         settings: broker settings by Kafka's names.
+        remote_options: options of the store of the remote_dir; they may hold a secret.
         lock_wait_s: seconds to wait for the lock of the log directory.
     """
 
@@ -37,4 +39,5 @@ class BrokerOptions:
     executor_id: str = ""
     job: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    remote_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     lock_wait_s: float = 15.0

@@ -5,7 +5,7 @@ know how the request arrives, or how the numbers are counted.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sparklog.executors.cleaner import LogCleaner
@@ -27,8 +27,12 @@ def broker_status(
     broker_epoch: int,
     started_ms: int,
     coordinators: Iterable[CoordinatorRuntime] = (),
+    tiering: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The status as JSON values.  ``started_ms`` is the time of day of the broker's start."""
+    """The status as JSON values.  ``started_ms`` is the time of day of the broker's start.
+
+    ``tiering`` is the part about the remote_dir, empty without one.
+    """
     log_dirs, delayed_operations = replica_manager.log_dirs, replica_manager.delayed_operations
     return {
         "role": "broker",
@@ -61,6 +65,7 @@ def broker_status(
         **replication.as_json(),
         "coordinators": {runtime.topic: runtime.as_json() for runtime in coordinators},
         **log_cleaner.as_json(),
+        **tiering,
         "requests": {str(key): count for key, count in dispatcher.requests.items()},
         "undecodable": dispatcher.undecodable,
         "request_errors": dispatcher.errors,

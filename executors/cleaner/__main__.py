@@ -18,8 +18,8 @@ from typing import Any
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.cleaner.job import CleaningJob
 from sparklog.executors.cleaner.progress import Progress
-from sparklog.executors.cleaner.throttle import RateThrottle
 from sparklog.process import die_with_parent
+from sparklog.rate_throttle import RateThrottle
 from sparklog.storage_backends.registry import open_file_half
 
 #: The niceness, from which the kernel derives the priority of disk accesses too.  On a busy core, a

@@ -22,6 +22,7 @@ from sparklog.executors.log.flush import save_epochs
 from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
+from sparklog.executors.log.names import SNAPSHOT_SUFFIX, file_name
 from sparklog.executors.log.presence import LogPresence
 from sparklog.executors.log.recovery import RecoveryReport
 from sparklog.executors.log.retained_log import RetainedLog
@@ -169,6 +170,11 @@ class Log(RetainedLog):
     def clean_offset(self) -> int | None:
         """The offset below which the log has been compacted; None if it never was."""
         return self._clean_offset.offset
+
+    def snapshot_name(self, offset: int) -> str | None:
+        """The name of the file with the producer state at this offset; None without such a file."""
+        known = offset in self._snapshots.offsets
+        return file_name(offset, SNAPSHOT_SUFFIX) if known else None
 
     def reconfigure(self, config: TopicConfig) -> None:
         """Use new settings; index sizes apply from the next segment on."""

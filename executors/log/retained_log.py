@@ -140,10 +140,13 @@ class RetainedLog(DurableLog):
         the segments below; the log start stays.
 
         Returns how many segments were deleted.  Returns 0, and changes nothing, while the segments
-        are truncated or replaced.  Raises StorageError.
+        are truncated or replaced, or if the offset is not in the bucket as far as is known now.
+        Raises StorageError.
         """
         self._require_writable()
-        if self.truncating or self.replacing or offset > self._segments.active.base_offset:
+        if self.truncating or self.replacing:
+            return 0
+        if offset > min(self.tiered_end_offset, self._segments.active.base_offset):
             return 0
         self._local_log_start_offset = max(self._local_log_start_offset, offset)
         count = sum(segment.base_offset <= offset for segment in self._segments) - 1

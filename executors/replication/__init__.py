@@ -5,6 +5,7 @@ AlterPartition requests, and the repair of damaged ranges from other replicas.  
 clients.
 """
 
+from sparklog.executors.replication.replica_fetcher import no_remote_start
 from sparklog.executors.replication.replication import Replication
 from sparklog.executors.replication.tiered_states import TieredState, TieredStates
 
@@ -12,4 +13,5 @@ __all__ = [
     "Replication",
     "TieredState",
     "TieredStates",
+    "no_remote_start",
 ]

@@ -3,3 +3,7 @@
 Owns: the process that talks to the store, the copying by leaders, remote retention, and reads below
 the local log start.  Must not know request schemas, or how objects are written.
 """
+
+from sparklog.executors.tiering.tiering import Tiering, open_remote_logs
+
+__all__ = ["Tiering", "open_remote_logs"]

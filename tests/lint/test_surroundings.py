@@ -19,6 +19,7 @@ ROOMS = (
 )
 OUTSIDE = frozenset(
     {
+        "sparklog/remote_log/chunk_cache.py",
         *("sparklog/client/blocking.py", "sparklog/client/blocking_data_client.py"),
         *(
             "sparklog/client/event_loop_thread.py",
@@ -50,6 +51,7 @@ OUTSIDE = frozenset(
         *(
             "executors/__main__.py",
             "executors/cleaner/__main__.py",
+            "executors/tiering/__main__.py",
             "executors/supervisor/supervisor.py",
             "executors/supervisor/death_report.py",
         ),

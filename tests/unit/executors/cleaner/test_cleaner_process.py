@@ -17,9 +17,9 @@ from sparklog.executors.cleaner.cleaner_process import CleaningError, run_cleani
 from sparklog.executors.cleaner.job import CleaningJob, CleaningReport
 from sparklog.executors.cleaner.progress import Progress
 from sparklog.executors.cleaner.rewrite import clean
-from sparklog.executors.cleaner.throttle import RateThrottle
 from sparklog.executors.log import CleanedGroup, CleanedSegment
 from sparklog.process import LINE_BYTES_MAX
+from sparklog.rate_throttle import RateThrottle
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation

@@ -1,4 +1,4 @@
-"""The pace of a cleaning: ``log.cleaner.io.max.bytes.per.second``.
+"""The pace of work that reads or writes many bytes.
 
 Owns: the wait after some bytes.  Must not know the content of the bytes, or a clock of its own.
 """

@@ -1,0 +1,134 @@
+"""``python -m sparklog.executors.tiering``: the remote logs of one broker, as a process.
+
+The process reads one JSON line from stdin: ``remote_dir``, its ``options``, ``cluster_id``,
+``cache_dir`` and ``cache_bytes``.  It answers with a JSON line that it is ready, or why not.  After
+that it takes calls and gives answers (``messages``), until the end of its input.  It logs to stderr
+and dies with the broker.
+
+Copies are made one after the other.  Other calls have threads of their own, so nobody who reads
+waits for a copy.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, BinaryIO, Final
+
+from sparklog.errors import SparklogError
+from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
+from sparklog.process import die_with_parent
+from sparklog.rate_throttle import RateThrottle
+from sparklog.remote_log.chunk_cache import ChunkCache
+from sparklog.remote_log.copy_job import CopyJob
+from sparklog.remote_log.service import RemoteLogService
+from sparklog.storage_backends.registry import open_backend, open_file_half
+
+#: The niceness: a broker's own work comes first.  See the cleaner's process.
+_NICE: Final = 10
+_THREADS: Final = 8
+_READ_BYTES: Final = 65_536
+
+logger = logging.getLogger("sparklog.executors.tiering")
+
+
+def main() -> int:
+    die_with_parent()
+    with suppress(OSError):
+        os.nice(_NICE)
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    config = json.loads(source.readline())
+    with ThreadPoolExecutor(_THREADS, "remote") as threads, ThreadPoolExecutor(1) as copies:
+        try:
+            service = _open(config, threads.submit)
+        except SparklogError as error:
+            _say(sink, {"ready": False, "error": str(error), "kind": "storage"})
+            return 1
+        _say(sink, {"ready": True})
+        _serve(service, source, sink, threads, copies)
+        threads.shutdown(cancel_futures=True)
+        copies.shutdown(cancel_futures=True)
+    return 0
+
+
+def _open(config: dict[str, Any], submit: Callable[..., object]) -> RemoteLogService:
+    remote = open_backend(config["remote_dir"], config["options"])
+    cache = ChunkCache(
+        open_backend(config["cache_dir"]), remote.read, submit, bytes_max=config["cache_bytes"]
+    )
+    service = RemoteLogService(
+        remote,
+        open_file_half,
+        read=cache.read,
+        moved=_Throttle(),
+        new_lock=threading.Lock,
+    )
+    service.check(config["cluster_id"])
+    return service
+
+
+class _Throttle:
+    """Holds each copy to its rate."""
+
+    def __init__(self) -> None:
+        self._job: CopyJob | None = None
+        self._throttle: RateThrottle
+
+    def __call__(self, job: CopyJob, size: int) -> None:
+        if self._job is not job:
+            self._job = job
+            self._throttle = RateThrottle(
+                job.bytes_per_second, clock_s=time.monotonic, sleep_s=time.sleep
+            )
+        self._throttle(size)
+
+
+def _say(sink: BinaryIO, line: dict[str, Any]) -> None:
+    sink.write(json.dumps(line).encode() + b"\n")
+    sink.flush()
+
+
+def _serve(
+    service: RemoteLogService,
+    source: BinaryIO,
+    sink: BinaryIO,
+    threads: ThreadPoolExecutor,
+    copies: ThreadPoolExecutor,
+) -> None:
+    writing = threading.Lock()
+
+    def answer(call: Call) -> None:
+        data = encode_message(_answer(service, call))
+        with writing:
+            sink.write(data)
+            sink.flush()
+
+    decoder = MessageDecoder()
+    while data := os.read(source.fileno(), _READ_BYTES):
+        for call in decoder.feed(data):
+            (copies if call.method == "copy" else threads).submit(answer, call)
+
+
+def _answer(service: RemoteLogService, call: Call) -> Answer:
+    try:
+        result = getattr(service, call.method)(*call.args, **call.kwargs)
+    except SparklogError as error:
+        return Answer(call.number, None, error)
+    except Exception as error:
+        logger.exception("the call %s failed", call.method)
+        return Answer(call.number, None, SparklogError(f"{type(error).__name__}: {error}"))
+    return Answer(call.number, result)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

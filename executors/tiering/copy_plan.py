@@ -1,0 +1,116 @@
+"""Which segment of a led partition is copied next, and the job that copies it.
+
+Owns: the choice and the job.  Must not know when a copy is made, or where the process is.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from sparklog.errors import CorruptLogError
+from sparklog.executors.log import AbortedTxn, Log, Segment, aborted_overlapping
+from sparklog.remote_log import names
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
+from sparklog.remote_log.copy_job import CopyJob
+from sparklog.remote_log.remote_segment import EpochStart, PartName
+from sparklog.remote_log.service import RemotePartition
+from sparklog.types import NO_OFFSET
+
+#: The files of a segment that a whole copy takes over.
+_SUFFIXES: Final = {
+    PartName.OFFSET_INDEX: ".index",
+    PartName.TIME_INDEX: ".timeindex",
+    PartName.STATS: ".stats",
+}
+
+
+class Candidate(NamedTuple):
+    """A sealed segment, and the first of its offsets that is not in the bucket."""
+
+    segment: Segment
+    first_offset: int
+
+
+def next_candidate(
+    segments: Sequence[Segment], remote_end: int, stable_offset: int
+) -> Candidate | None:
+    """The next segment to copy; None if there is none now.
+
+    Args:
+        segments: of the log, oldest first; the last one is active and never copied.
+        remote_end: the end of what is in the bucket, NO_OFFSET if nothing is.
+        stable_offset: below it every record is durable and every transaction decided.
+    """
+    for segment in segments[:-1]:
+        if segment.next_offset <= remote_end or not segment.size:
+            continue
+        if segment.next_offset > stable_offset or segment.stats_pending:
+            return None
+        first = segment.base_offset if remote_end == NO_OFFSET else remote_end
+        return Candidate(segment, max(first, segment.base_offset))
+    return None
+
+
+def epochs_of(log: Log, end_offset: int) -> tuple[EpochStart, ...]:
+    """The leader epochs of a log below an offset."""
+    return tuple(
+        EpochStart(entry.epoch, entry.start_offset)
+        for entry in log.leader_epochs.entries
+        if entry.start_offset < end_offset
+    )
+
+
+def make_job(
+    log: Log,
+    candidate: Candidate,
+    *,
+    url: str,
+    partition: RemotePartition,
+    leader_epoch: int,
+    now_ms: int,
+    nonce: bytes,
+    bytes_per_second: float,
+) -> CopyJob:
+    """The job that copies a candidate.  Reads indexes.  Raises StorageError, CorruptLogError.
+
+    ``url`` is that of the store of the log; ``nonce`` has eight random bytes.
+    """
+    segment, first = candidate
+    start = 0
+    if first > segment.base_offset:
+        span = segment.locate(first)
+        if span is None or span.base_offset < first:
+            position = 0 if span is None else span.position
+            raise CorruptLogError(
+                segment.log_path, position, f"no batch begins at {first}, where the bucket ends"
+            )
+        start = span.position
+    files: dict[PartName, str] = {}
+    if not start:
+        files = {
+            name: _file_name(segment.base_offset, suffix) for name, suffix in _SUFFIXES.items()
+        }
+    snapshot = log.snapshot_name(segment.next_offset)
+    if snapshot is not None:
+        files[PartName.PRODUCER_SNAPSHOT] = snapshot
+    aborted: tuple[AbortedTxn, ...] = aborted_overlapping(log.segments, segment)
+    return CopyJob(
+        url=url,
+        partition_dir=log.partition_dir,
+        log_file=_file_name(segment.base_offset, ".log"),
+        part_files=files,
+        base_offset=first,
+        next_offset=segment.next_offset,
+        log_size=segment.size - start,
+        start_position=start,
+        index_interval_bytes=log.config.index_interval_bytes,
+        gaps=log.gaps.is_set,
+        leader_epochs=epochs_of(log, segment.next_offset),
+        aborted=tuple(RemoteAbortedTxn(*txn[:3]) for txn in aborted if txn.last_offset >= first),
+        folder=names.segments_folder(*partition),
+        segment_id=names.segment_id(first, leader_epoch, now_ms, nonce),
+        bytes_per_second=bytes_per_second,
+    )
+
+
+def _file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"

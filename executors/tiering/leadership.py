@@ -1,0 +1,19 @@
+"""What a broker knows of the remote log of a partition that it leads, in one leader epoch.
+
+Owns: the value.  Must not know what is done with it.
+"""
+
+from dataclasses import dataclass
+
+from sparklog.executors.partition import Partition
+from sparklog.remote_log.service import RemoteLogState
+
+
+@dataclass(slots=True, eq=False)
+class Leadership:
+    """``state`` is None until the manifest is taken over.  ``is_deposed``: a newer leader has."""
+
+    partition: Partition
+    leader_epoch: int
+    state: RemoteLogState | None = None
+    is_deposed: bool = False

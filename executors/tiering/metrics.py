@@ -1,0 +1,26 @@
+"""The metrics of a broker's tiering since its start, for NodeStatus.
+
+Owns: the counters and their JSON shape.  Must not know which code counts.
+"""
+
+from dataclasses import asdict, dataclass
+
+
+@dataclass(slots=True)
+class TieringMetrics:
+    """Counters that only grow.  ``failures`` counts looks at a partition that failed."""
+
+    segments_copied: int = 0
+    bytes_copied: int = 0
+    segments_deleted: int = 0
+    failures: int = 0
+    reads: int = 0
+    bytes_read: int = 0
+    read_failures: int = 0
+
+    def count_copy(self, size: int) -> None:
+        self.segments_copied += 1
+        self.bytes_copied += size
+
+    def as_json(self) -> dict[str, int]:
+        return {f"remote_{name}": value for name, value in asdict(self).items()}

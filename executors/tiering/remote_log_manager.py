@@ -1,0 +1,383 @@
+"""The tiered partitions of a broker: copies by leaders, remote retention, and what followers know.
+
+It does the work of Kafka's ``RemoteLogManager``.  Owns: which partition is looked after, when, and
+in which order its log and its manifest change.  Must not know how an object is written, or where
+the process for the remote_dir runs.
+
+A leader takes the manifest over before anything else, then copies sealed segments below the last
+stable offset, one after the other.  The log start moves in the log first and in the manifest then,
+so nothing is deleted in the bucket that the log still shows.  A bucket that is away costs local
+disk only: every step is repeated at the next look.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from sparklog.errors import CorruptLogError, SparklogError, StorageError
+from sparklog.executors.log import EpochEntry
+from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
+from sparklog.executors.tiering.leadership import Leadership
+from sparklog.executors.tiering.metrics import TieringMetrics
+from sparklog.executors.tiering.remote_process import RemoteLogs
+from sparklog.metadata import ClusterImage, PartitionImage
+from sparklog.remote_log.manifest_log import DeposedLeaderError
+from sparklog.remote_log.service import (
+    FollowerState,
+    LeaderLog,
+    RemoteLogState,
+    RemotePartition,
+)
+from sparklog.types import NO_LEADER_EPOCH, TopicPartition
+
+#: Partitions that are looked after at the same time; copies follow one another all the same.
+AT_ONCE: Final = 8
+#: Seconds until a changed interval takes effect.
+LOOK_S: Final = 1.0
+#: Seconds between two lines about the same partition that cannot be copied.
+LOG_EVERY_S: Final = 300.0
+
+
+class LeaderTiering(NamedTuple):
+    """What a leader says about its tiered log."""
+
+    log_start_offset: int
+    local_log_start_offset: int
+    tiered_end_offset: int
+
+
+#: Asks a leader about partitions that it leads.
+AskLeader: TypeAlias = Callable[
+    [int, Iterable[Partition]], Awaitable[Mapping[Partition, tuple[int, int, int] | SparklogError]]
+]
+
+logger = logging.getLogger(__name__)
+
+
+class _RoleEndedError(SparklogError):
+    """The broker has led the partition in another leader epoch, or not at all, since a call."""
+
+
+class RemoteLogManager:
+    """The tiering of one broker; ``run`` it while the broker serves."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        remote: RemoteLogs,
+        *,
+        ask_leader: AskLeader,
+        random_bytes: Callable[[int], bytes],
+        metrics: TieringMetrics,
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._remote = remote
+        self._ask_leader = ask_leader
+        self._random_bytes = random_bytes
+        self._led: dict[TopicPartition, Leadership] = {}
+        self.metrics = metrics
+        self._copying = asyncio.Lock()
+        self._told_at: dict[TopicPartition, float] = {}
+        replica_manager.replication_events.add_role_listener(self)
+
+    # calls of the replica manager
+
+    def image_changed(self, image: ClusterImage) -> None:
+        """See ``RoleListener``."""
+
+    def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
+        """See ``RoleListener``: another leader may find that the bucket ends earlier."""
+        state = partition.state
+        if before is None or state is None or before.leader_epoch != state.leader_epoch:
+            partition.log.tiered_end_offset = 0
+
+    def config_changed(self, partition: Partition) -> None:
+        """See ``RoleListener``."""
+
+    def partition_closing(self, topic_partition: TopicPartition) -> None:
+        """See ``RoleListener``."""
+        self._led.pop(topic_partition, None)
+        self._told_at.pop(topic_partition, None)
+
+    # state
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of NodeStatus about tiering."""
+        led = self._led.values()
+        return {
+            **self.metrics.as_json(),
+            "remote_partitions_led": len(self._led),
+            "remote_segments": sum(each.state.segments for each in led if each.state),
+            "remote_bytes": sum(each.state.remote_bytes for each in led if each.state),
+            "remote_copy_lag_bytes": sum(map(copy_lag_bytes, self._tiered(led=True))),
+        }
+
+    def remote_bytes(self, topic_partition: TopicPartition) -> int:
+        """Bytes of a led partition in the bucket, as far as known."""
+        led = self._led.get(topic_partition)
+        return 0 if led is None or led.state is None else led.state.remote_bytes
+
+    async def run(self) -> None:
+        """Look after the partitions until cancelled; an unexpected error only delays the rest."""
+        while True:
+            try:
+                await self.look_after_all()
+            except Exception:
+                logger.exception("the tiering failed; it goes on")
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for ``remote.log.manager.task.interval.ms``, which may change meanwhile."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        while True:
+            interval_ms = self._replica_manager.broker_config.remote_log_manager_task_interval_ms
+            left_s = began_s + interval_ms / 1000 - loop.time()
+            await asyncio.sleep(max(0.0, min(left_s, LOOK_S)))
+            if left_s <= LOOK_S:
+                return
+
+    async def look_after_all(self) -> None:
+        """Look after every tiered partition once."""
+        self._forget_others()
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def look_after(partition: Partition) -> None:
+            async with gate:
+                await self._look_after(partition)
+
+        async with asyncio.TaskGroup() as tasks:
+            for partition in list(self._tiered(led=True)):
+                tasks.create_task(look_after(partition))
+            tasks.create_task(self._learn_from_leaders())
+
+    def _tiered(self, *, led: bool) -> Iterable[Partition]:
+        return (
+            partition
+            for partition in self._replica_manager
+            if partition.config.remote_storage_enable
+            and partition.is_leader == led
+            and partition.log.offline is None
+        )
+
+    def _forget_others(self) -> None:
+        for tp, led in list(self._led.items()):
+            if not self._still_leads(led) or not led.partition.config.remote_storage_enable:
+                del self._led[tp]
+
+    def _still_leads(self, led: Leadership) -> bool:
+        partition = led.partition
+        return (
+            self._replica_manager.get(partition.topic_partition) is partition
+            and partition.is_leader
+            and partition.leader_epoch == led.leader_epoch
+        )
+
+    # leading
+
+    async def _look_after(self, partition: Partition) -> None:
+        tp = partition.topic_partition
+        led = self._led.get(tp)
+        if led is None or led.partition is not partition:
+            led = self._led[tp] = Leadership(partition, partition.leader_epoch)
+        if led.is_deposed:
+            return
+        try:
+            if led.state is None:
+                await self._begin(led)
+            await self._copy_segments(led)
+            await self._apply_retention(led)
+            await self._follow_log_start(led)
+            await self._collect_garbage(led)
+        except DeposedLeaderError as error:
+            led.is_deposed = True
+            logger.warning("%s is not tiered by this broker any more: %s", tp, error)
+        except _RoleEndedError:
+            return
+        except SparklogError as error:
+            # Whether a change was made may be unknown, so the manifest is looked at again.
+            led.state = None
+            self.metrics.failures += 1
+            self._tell(tp, error)
+
+    async def _call(self, led: Leadership, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Call about a led partition.  Raises SparklogError, also when the role has ended."""
+        result = await self._remote.call(method, remote_partition(led.partition), *args, **kwargs)
+        if not self._still_leads(led):
+            raise _RoleEndedError("this broker does not lead the partition any more")
+        return result
+
+    async def _begin(self, led: Leadership) -> None:
+        """Take the manifest over, and make log and manifest agree."""
+        partition, log = led.partition, led.partition.log
+        await self._restore_epochs(led)
+        leader_log = LeaderLog(
+            log_start_offset=log.log_start_offset,
+            local_log_start_offset=log.local_log_start_offset,
+            log_end_offset=log.log_end_offset,
+            leader_epochs=epochs_of(log, log.log_end_offset),
+        )
+        nonce = f"broker-{partition.node_id}"
+        state = await self._call(
+            led, "begin_leadership", led.leader_epoch, nonce, leader_log, self._now_ms()
+        )
+        await self._take_state(led, state)
+
+    async def _restore_epochs(self, led: Leadership) -> None:
+        """Restore the leader epochs below the local log start, if a crash has lost them."""
+        log = led.partition.log
+        local_start = log.local_log_start_offset
+        is_known = log.leader_epochs.epoch_at(local_start - 1) != NO_LEADER_EPOCH
+        if local_start <= log.log_start_offset or is_known:
+            return
+        state: FollowerState = await self._call(led, "follower_state", local_start)
+        entries = [EpochEntry(*each) for each in state.leader_epochs]
+        log.leader_epochs.take_over(entries, local_start)
+
+    async def _take_state(self, led: Leadership, state: RemoteLogState) -> None:
+        led.state = state
+        partition, log = led.partition, led.partition.log
+        if state.log_start_offset > log.log_start_offset:
+            await self._advance_log_start(partition, state.log_start_offset)
+        log.tiered_end_offset = max(min(state.end_offset, log.log_end_offset), 0)
+
+    async def _copy_segments(self, led: Leadership) -> None:
+        """Copy every segment that can be copied now."""
+        while led.state is not None:
+            partition, log = led.partition, led.partition.log
+            stable_offset = partition.durable_stable_offset
+            candidate = next_candidate(log.segments, led.state.end_offset, stable_offset)
+            if candidate is None:
+                return
+            tp, generation = partition.topic_partition, log.generation
+            measured = log.statistics.ensure_time_index(candidate.segment)
+            await self._replica_manager.log_workers.run(tp, measured)
+            async with self._copying:  # the process makes one copy at a time
+                if not self._still_leads(led) or log.generation != generation:
+                    return
+                config = self._replica_manager.broker_config
+                job = make_job(
+                    log,
+                    candidate,
+                    url=self._store_url(partition),
+                    partition=remote_partition(partition),
+                    leader_epoch=led.leader_epoch,
+                    now_ms=self._now_ms(),
+                    nonce=self._random_bytes(8),
+                    bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
+                )
+                segment = await self._remote.call("copy", job)
+            if not self._still_leads(led) or log.generation != generation:
+                return  # the objects are orphans
+            state = await self._call(led, "add_segment", segment, self._now_ms())
+            self.metrics.count_copy(segment.size)
+            await self._take_state(led, state)
+
+    async def _apply_retention(self, led: Leadership) -> None:
+        """Move the log start by age and size of the whole log, both tiers together."""
+        partition, log = led.partition, led.partition.log
+        config = partition.config
+        if led.state is None or not led.state.segments or not config.deletes:
+            return
+        end = led.state.end_offset
+        offset = await self._call(
+            led,
+            "retained_from",
+            retention_ms=config.retention_ms,
+            retention_bytes=config.retention_bytes,
+            local_bytes_above=sum(s.size for s in log.segments if s.base_offset >= end),
+            now_ms=self._now_ms(),
+        )
+        if offset > log.log_start_offset:
+            await self._advance_log_start(partition, offset)
+
+    async def _advance_log_start(self, partition: Partition, offset: int) -> None:
+        """Move the log start up to what every replica may lose.  Raises StorageError."""
+        offset = min(offset, partition.high_watermark)
+        log, tp = partition.log, partition.topic_partition
+
+        def move() -> None:
+            if self._replica_manager.get(tp) is partition and not log.truncating:
+                log.advance_log_start(min(offset, log.log_end_offset))
+
+        await self._replica_manager.checkpoints.write({tp: offset}, then=move)
+        self._replica_manager.delayed_operations.complete_all(tp)
+
+    async def _follow_log_start(self, led: Leadership) -> None:
+        """Tell the manifest where the log starts: segments below become garbage."""
+        start = led.partition.log.log_start_offset
+        if led.state is not None and start > led.state.log_start_offset:
+            await self._take_state(
+                led, await self._call(led, "move_log_start", start, self._now_ms())
+            )
+
+    async def _collect_garbage(self, led: Leadership) -> None:
+        delay_ms = self._replica_manager.broker_config.remote_object_delete_delay_ms
+        deleted = await self._call(led, "collect_garbage", delay_ms, self._now_ms())
+        self.metrics.segments_deleted += deleted
+
+    # following
+
+    async def _learn_from_leaders(self) -> None:
+        """Ask the leaders of tiered partitions what is in the bucket, for local retention."""
+        by_leader: defaultdict[int, list[Partition]] = defaultdict(list)
+        for partition in self._tiered(led=False):
+            if partition.leader >= 0:
+                by_leader[partition.leader].append(partition)
+        for leader, partitions in by_leader.items():
+            epochs = {partition: partition.leader_epoch for partition in partitions}
+            for partition, told in (await self._ask_leader(leader, partitions)).items():
+                if isinstance(told, SparklogError) or partition.leader_epoch != epochs[partition]:
+                    continue
+                end_offset = LeaderTiering(*told).tiered_end_offset
+                partition.log.tiered_end_offset = min(end_offset, partition.log.log_end_offset)
+
+    async def find_start(
+        self, partition: Partition, log_start_offset: int, local_log_start_offset: int
+    ) -> TieredStart:
+        """Where a follower starts whose leader's files begin at ``local_log_start_offset``.
+
+        Raises SparklogError.
+        """
+        state: FollowerState = await self._remote.call(
+            "follower_state", remote_partition(partition), local_log_start_offset
+        )
+        return TieredStart(
+            offset=state.offset,
+            log_start_offset=log_start_offset,
+            leader_epochs=tuple(EpochEntry(*each) for each in state.leader_epochs),
+            producer_snapshot=state.producer_snapshot,
+        )
+
+    # small things
+
+    def _store_url(self, partition: Partition) -> str:
+        log_dir = self._replica_manager.log_dirs.find(partition.topic_partition)
+        if log_dir is None:
+            raise StorageError(f"{partition.topic_partition} is in no log directory any more")
+        return log_dir.half.url
+
+    def _now_ms(self) -> int:
+        return self._replica_manager.now_ms()
+
+    def _tell(self, tp: TopicPartition, error: SparklogError) -> None:
+        """Log a failure, each partition's at most every few minutes."""
+        now_s = self._replica_manager.monotonic_ms() / 1000
+        if now_s - self._told_at.get(tp, -LOG_EVERY_S) >= LOG_EVERY_S:
+            self._told_at[tp] = now_s
+            level = logging.ERROR if isinstance(error, CorruptLogError) else logging.WARNING
+            logger.log(level, "%s is behind in the remote_dir: %s", tp, error)
+
+
+def remote_partition(partition: Partition) -> RemotePartition:
+    return RemotePartition(partition.topic_id, partition.topic_partition.partition)
+
+
+def copy_lag_bytes(partition: Partition) -> int:
+    """Bytes of sealed segments that are not in the bucket."""
+    log = partition.log
+    return sum(s.size for s in log.segments[:-1] if s.next_offset > log.tiered_end_offset)

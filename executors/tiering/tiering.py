@@ -1,0 +1,90 @@
+"""The tiering of one broker: its process for the remote_dir, the manager, and the reads.
+
+Owns: how these are put together.  Must not know what they do.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.tiering.metrics import TieringMetrics
+from sparklog.executors.tiering.remote_fetches import RemoteFetches
+from sparklog.executors.tiering.remote_log_manager import AskLeader, RemoteLogManager
+from sparklog.executors.tiering.remote_process import InlineRemoteLogs, RemoteLogs, RemoteProcess
+from sparklog.remote_log.service import RemoteLogService
+from sparklog.storage_backends.registry import open_backend, open_file_half
+
+#: The scheme of stores that no other process sees.
+_OWN_MEMORY = "memory:"
+
+
+class Tiering:
+    """``run`` it while the broker serves, then ``close`` it."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        remote: RemoteLogs,
+        *,
+        ask_leader: AskLeader,
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._remote = remote
+        metrics = TieringMetrics()
+        self.manager = RemoteLogManager(
+            replica_manager,
+            remote,
+            ask_leader=ask_leader,
+            random_bytes=random_bytes,
+            metrics=metrics,
+        )
+        self._fetches = RemoteFetches(
+            remote,
+            lambda tp: replica_manager.delayed_operations.complete_fetches(tp, 0),
+            metrics,
+        )
+        replica_manager.remote_reads = self._fetches
+
+    async def run(self) -> None:
+        """Look after the tiered partitions until cancelled."""
+        await self.manager.run()
+
+    async def close(self) -> None:
+        """End the reads and the process."""
+        await self._fetches.close()
+        await self._remote.close()
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of NodeStatus about tiering."""
+        return self.manager.as_json()
+
+
+def open_remote_logs(
+    remote_dir: str,
+    *,
+    options: Mapping[str, Any],
+    cluster_id: str,
+    data_dir: str,
+    cache_name: str,
+    cache_bytes: int,
+) -> RemoteLogs:
+    """The remote logs of a cluster; nothing is contacted before the first call.
+
+    Args:
+        remote_dir: the URL or folder of the store.
+        options: of the store; they may hold a secret.
+        data_dir: the URL or folder below which the cache has its folder ``cache_name``.
+        cache_bytes: the size limit of the cache.
+    """
+    if remote_dir.startswith(_OWN_MEMORY) or data_dir.startswith(_OWN_MEMORY):
+        remote = open_backend(remote_dir, options)
+        return InlineRemoteLogs(lambda: RemoteLogService(remote, open_file_half), cluster_id)
+    return RemoteProcess(
+        {
+            "remote_dir": remote_dir,
+            "options": dict(options),
+            "cluster_id": cluster_id,
+            "cache_dir": f"{data_dir}/{cache_name}",
+            "cache_bytes": cache_bytes,
+        }
+    )
