@@ -32,7 +32,6 @@ from sparklog.storage_backends.registry import open_backend, open_file_half
 #: The niceness: a broker's own work comes first.  See the cleaner's process.
 _NICE: Final = 10
 _THREADS: Final = 8
-_READ_BYTES: Final = 65_536
 
 logger = logging.getLogger("sparklog.executors.tiering")
 
@@ -114,8 +113,9 @@ def _serve(
             sink.flush()
 
     decoder = MessageDecoder()
-    while data := os.read(source.fileno(), _READ_BYTES):
-        for call in decoder.feed(data):
+    while size := os.readv(source.fileno(), [decoder.room()]):
+        call = decoder.received(size)
+        if call is not None:
             (copies if call.method == "copy" else threads).submit(answer, call)
 
 

@@ -15,8 +15,10 @@ from typing import Any, Final
 from sparklog.errors import StorageError
 from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
 
-#: Bytes that are read at once, and of the pipe.
+#: Bytes that a pipe holds.
 _PIPE_BYTES: Final = 1024 * 1024
+#: Reads in one turn of the event loop.
+_READS_AT_ONCE: Final = 8
 
 
 class MessageChannel:
@@ -96,18 +98,18 @@ class MessageChannel:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._output, _PIPE_BYTES)
+            for _ in range(_READS_AT_ONCE):
+                size = os.readv(self._output, [self._decoder.room()])
+                if not size:
+                    self.close("it has ended")
+                    return
+                answer = self._decoder.received(size)
+                if answer is not None:
+                    self._answered(answer)
         except BlockingIOError:
             return
         except OSError as error:
             self.close(error.strerror or str(error))
-            return
-        if not data:
-            self.close("it has ended")
-            return
-        try:
-            for answer in self._decoder.feed(data):
-                self._answered(answer)
         except Exception as error:
             self.close(f"it said something else than an answer ({error!r})")
 

@@ -36,28 +36,29 @@ def encode_message(message: Call | Answer) -> bytes:
 
 
 class MessageDecoder:
-    """Bytes of a pipe in, messages out."""
+    """Bytes of a pipe in, messages out.  Large messages are received where they stay."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._buffer = bytearray(LENGTH.size)
+        self._filled = 0
+        self._in_payload = False
 
-    def feed(self, data: bytes) -> list[Any]:
-        """The messages that are complete with these bytes.
+    def room(self) -> memoryview:
+        """Where the next bytes go: some of the present message, never of the next one."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def received(self, size: int) -> Any | None:
+        """``size`` bytes were written to the start of ``room``.  Returns a message if it is whole.
 
         Raises whatever ``pickle`` raises for bytes that are no message.
         """
-        self._parts.append(data)
-        self._size += len(data)
-        messages: list[Any] = []
-        while self._size >= LENGTH.size:
-            if len(self._parts[0]) < LENGTH.size:
-                self._parts = [b"".join(self._parts)]
-            end = LENGTH.size + LENGTH.unpack_from(self._parts[0])[0]
-            if self._size < end:
-                break
-            whole = b"".join(self._parts)
-            messages.append(pickle.loads(memoryview(whole)[LENGTH.size : end]))
-            self._parts = [whole[end:]]
-            self._size -= end
-        return messages
+        self._filled += size
+        if self._filled < len(self._buffer):
+            return None
+        whole, self._filled = self._buffer, 0
+        self._in_payload = not self._in_payload
+        if self._in_payload:
+            self._buffer = bytearray(LENGTH.unpack(whole)[0])
+            return None
+        self._buffer = bytearray(LENGTH.size)
+        return pickle.loads(whole)

@@ -28,7 +28,7 @@ from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
 #: Bytes of one read; a larger batch comes nevertheless.
 READ_BYTES: Final = 1024 * 1024
 #: Bytes of records that have come and are kept for the fetches that wait for them.
-KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
 #: Reads on their way, the ones that nobody waits for yet included.
 READS_MAX: Final = 16
 #: Errors that are kept for the fetches that wait for them.

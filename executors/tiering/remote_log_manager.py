@@ -13,11 +13,11 @@ disk only: every step is repeated at the next look.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from sparklog.errors import CorruptLogError, SparklogError, StorageError
-from sparklog.executors.log import EpochEntry
+from sparklog.executors.log import EpochEntry, Log, Segment, Steps
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
@@ -254,8 +254,8 @@ class RemoteLogManager:
             if candidate is None:
                 return
             tp, generation = partition.topic_partition, log.generation
-            measured = log.statistics.ensure_time_index(candidate.segment)
-            await self._replica_manager.log_workers.run(tp, measured)
+            for measured in _measured(log, candidate.segment):
+                await self._replica_manager.log_workers.run(tp, measured)
             async with self._copying:  # the process makes one copy at a time
                 if not self._still_leads(led) or log.generation != generation:
                     return
@@ -371,6 +371,15 @@ class RemoteLogManager:
             self._told_at[tp] = now_s
             level = logging.ERROR if isinstance(error, CorruptLogError) else logging.WARNING
             logger.log(level, "%s is behind in the remote_dir: %s", tp, error)
+
+
+def _measured(log: Log, segment: Segment) -> Iterator[Steps[object]]:
+    """Work that makes sure of the indexes and the ``.stats`` of a segment.
+
+    Only the first record's range is asked for: the file is written as a whole if it is missing.
+    """
+    yield log.statistics.ensure_time_index(segment)
+    yield log.statistics.ranges(segment.base_offset, segment.base_offset + 1)
 
 
 def remote_partition(partition: Partition) -> RemotePartition:

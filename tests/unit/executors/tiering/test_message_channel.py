@@ -20,7 +20,6 @@ class Pipes:
         self._output, self.child_output = os.pipe()
         self.channel = MessageChannel(self._input, self._output)
         self._decoder = MessageDecoder()
-        self._calls: list[Call] = []
 
     def close(self) -> None:
         self.channel.close()
@@ -29,10 +28,11 @@ class Pipes:
                 os.close(descriptor)
 
     async def next_call(self) -> Call:
-        while not self._calls:
-            data = await asyncio.to_thread(os.read, self.child_input, 1 << 20)
-            self._calls += self._decoder.feed(data)
-        return self._calls.pop(0)
+        call: Call | None = None
+        while call is None:
+            size = await asyncio.to_thread(os.readv, self.child_input, [self._decoder.room()])
+            call = self._decoder.received(size)
+        return call
 
     def answer(self, *answers: Answer) -> None:
         os.write(self.child_output, b"".join(map(encode_message, answers)))
