@@ -26,7 +26,8 @@ from sparklog.process import die_with_parent
 from sparklog.rate_throttle import RateThrottle
 from sparklog.remote_log.chunk_cache import ChunkCache
 from sparklog.remote_log.copy_job import CopyJob
-from sparklog.remote_log.service import RemoteLogService
+from sparklog.remote_log.service import ReadObject, RemoteLogService
+from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.registry import open_backend, open_file_half
 
 #: The niceness: a broker's own work comes first.  See the cleaner's process.
@@ -62,13 +63,14 @@ def main() -> int:
 
 def _open(config: dict[str, Any], submit: Callable[..., object]) -> RemoteLogService:
     remote = open_backend(config["remote_dir"], config["options"])
-    cache = ChunkCache(
-        open_backend(config["cache_dir"]), remote.read, submit, bytes_max=config["cache_bytes"]
-    )
+    read: ReadObject | None = None
+    if not isinstance(remote, FileHalf):  # a folder is as near as a cache
+        cache_dir = open_backend(config["cache_dir"])
+        read = ChunkCache(cache_dir, remote.read, submit, bytes_max=config["cache_bytes"]).read
     service = RemoteLogService(
         remote,
         open_file_half,
-        read=cache.read,
+        read=read,
         moved=_Throttle(),
         new_lock=threading.Lock,
     )

@@ -28,7 +28,9 @@ from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
 #: Bytes of one read; a larger batch comes nevertheless.
 READ_BYTES: Final = 1024 * 1024
 #: Bytes of records that have come and are kept for the fetches that wait for them.
-KEPT_BYTES_MAX: Final = 8 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
+#: Reads that are made ahead of a client, one after the other.
+AHEAD_MAX: Final = 2
 #: Reads on their way, the ones that nobody waits for yet included.
 READS_MAX: Final = 16
 #: Errors that are kept for the fetches that wait for them.
@@ -78,11 +80,11 @@ class RemoteFetches:
             raise error
         found = self._kept.get(key)
         if found is None:
-            self._begin(key)
+            self._begin(key, AHEAD_MAX)
             return None
         self._kept.move_to_end(key)
         data, next_offset = whole_batches(found.data, max_bytes)
-        self._begin_ahead(key._replace(offset=next_offset))
+        self._begin_ahead(key._replace(offset=next_offset), AHEAD_MAX)
         end = next_offset
         return RemoteRecords(
             BytesRegion(data),
@@ -115,18 +117,25 @@ class RemoteFetches:
         self._kept.clear()
         self._kept_bytes = 0
 
-    def _begin(self, key: _Key) -> None:
-        """Begin a read, unless it is on its way or too many are; a later fetch asks again."""
+    def _begin(self, key: _Key, ahead: int) -> None:
+        """Begin a read, unless it is on its way or too many are; a later fetch asks again.
+
+        ``ahead`` is how many reads follow it.
+        """
         if key not in self._running and len(self._running) < READS_MAX:
-            self._running[key] = asyncio.get_running_loop().create_task(self._read(key))
+            self._running[key] = asyncio.get_running_loop().create_task(self._read(key, ahead))
 
-    def _begin_ahead(self, key: _Key) -> None:
-        """Begin the read that a client asks for next, if it is in the bucket only."""
-        log = key.partition.log
-        if key.offset < log.local_log_start_offset and key not in self._kept:
-            self._begin(key)
+    def _begin_ahead(self, key: _Key, ahead: int) -> None:
+        """Begin the reads that a client asks for next, as far as they are in the bucket only."""
+        while ahead > 0 and key.offset < key.partition.log.local_log_start_offset:
+            found = self._kept.get(key)
+            ahead -= 1
+            if found is None:
+                self._begin(key, ahead)
+                return
+            key = key._replace(offset=found.next_offset)
 
-    async def _read(self, key: _Key) -> None:
+    async def _read(self, key: _Key, ahead: int) -> None:
         tp = key.partition.topic_partition
         try:
             found: RemoteRead = await self._remote.call(
@@ -145,6 +154,7 @@ class RemoteFetches:
             self._metrics.reads += 1
             self._metrics.bytes_read += len(found.data)
             self._keep(key, found)
+            self._begin_ahead(key._replace(offset=found.next_offset), ahead)
         finally:
             del self._running[key]
         self._records_arrived(tp)
