@@ -32,12 +32,18 @@ class BytesRegion:
         """The bytes go with their last reference."""
 
 
-def whole_batches(data: bytes, max_bytes: int) -> tuple[memoryview, int]:
-    """The first batches with at most ``max_bytes`` together, but at least one, and the offset
-    behind them."""
-    size, next_offset = 0, NO_OFFSET
+def whole_batches(data: bytes, offset: int, max_bytes: int) -> tuple[memoryview, int]:
+    """The batches from the one that holds ``offset`` on, and the offset behind them.
+
+    They have at most ``max_bytes`` together, but there is at least one.
+    """
+    start, end, next_offset = NO_OFFSET, 0, NO_OFFSET
     for header, position in iter_batches(data):
-        if size and position + header.size > max_bytes:
+        if header.last_offset < offset:
+            continue
+        if start == NO_OFFSET:
+            start = position
+        elif position + header.size - start > max_bytes:
             break
-        size, next_offset = position + header.size, header.next_offset
-    return memoryview(data)[:size], next_offset
+        end, next_offset = position + header.size, header.next_offset
+    return memoryview(data)[start:end], next_offset

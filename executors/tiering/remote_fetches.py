@@ -78,22 +78,32 @@ class RemoteFetches:
         error = self._errors.pop(key, None)
         if error is not None:
             raise error
-        found = self._kept.get(key)
+        found = self._find(key)
         if found is None:
             self._begin(key, AHEAD_MAX)
             return None
-        self._kept.move_to_end(key)
-        data, next_offset = whole_batches(found.data, max_bytes)
+        self._kept.move_to_end(found)
+        read = self._kept[found]
+        data, next_offset = whole_batches(read.data, offset, max_bytes)
         self._begin_ahead(key._replace(offset=next_offset), AHEAD_MAX)
-        end = next_offset
         return RemoteRecords(
             BytesRegion(data),
             tuple(
                 AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, NO_OFFSET)
-                for txn in found.aborted
-                if txn.first_offset < end
+                for txn in read.aborted
+                if txn.first_offset < next_offset and txn.last_offset >= offset
             ),
         )
+
+    def _find(self, key: _Key) -> _Key | None:
+        """The place of the kept read that has the offset; few reads are kept."""
+        if key in self._kept:
+            return key
+        for place, read in self._kept.items():
+            same = place.partition is key.partition and place.with_aborted == key.with_aborted
+            if same and read.first_offset <= key.offset < read.next_offset:
+                return place
+        return None
 
     async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:
         """See ``RemoteReads``."""
@@ -128,12 +138,12 @@ class RemoteFetches:
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
         """Begin the reads that a client asks for next, as far as they are in the bucket only."""
         while ahead > 0 and key.offset < key.partition.log.local_log_start_offset:
-            found = self._kept.get(key)
+            found = self._find(key)
             ahead -= 1
             if found is None:
                 self._begin(key, ahead)
                 return
-            key = key._replace(offset=found.next_offset)
+            key = key._replace(offset=self._kept[found].next_offset)
 
     async def _read(self, key: _Key, ahead: int) -> None:
         tp = key.partition.topic_partition

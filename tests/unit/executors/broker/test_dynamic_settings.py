@@ -40,7 +40,7 @@ TOPIC_DEFAULTS = {
     "unclean.leader.election.enable": "true",
 }
 #: What the tests below, test_moving_replicas, test_lost_partition_dirs, test_log_cleaner,
-#: test_transactional_produce and test_write_txn_markers show.
+#: test_transactional_produce, test_write_txn_markers and tiering/test_tiering_settings show.
 OTHERS = {
     "log.cleaner.backoff.ms",
     "log.cleaner.dedupe.buffer.size",
@@ -57,6 +57,10 @@ OTHERS = {
     "log.scrub.io.max.bytes.per.second",
     "num.recovery.threads.per.data.dir",
     "producer.id.expiration.ms",
+    "remote.fetch.max.wait.ms",
+    "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.task.interval.ms",
+    "remote.object.delete.delay.ms",
     "sparklog.client.abort.markers.enable",
     "transaction.partition.verification.enable",
 }

@@ -1,0 +1,100 @@
+"""The settings of tiering take effect while a broker runs."""
+
+import asyncio
+from typing import Any
+
+from sparklog.remote_log.copy_job import CopyJob
+from sparklog.types import ResourceType
+from tests.support.waiting import until
+from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
+
+BROKER = ResourceType.BROKER
+
+
+def objects_of(tiered: TieredRig) -> list[str]:
+    (topic,) = [name for name in tiered.bucket.list("") if name != "cluster.json"]
+    return tiered.bucket.list(f"{topic}/0/segments")
+
+
+async def alter(tiered: TieredRig, **values: str) -> None:
+    """Set settings of all brokers, and wait until they are in force."""
+    client = await tiered.client()
+    await client.alter(BROKER, "", **values)
+    (broker,) = tiered.rig.brokers.values()
+    await until(
+        lambda: all(
+            str(getattr(broker.replica_manager.broker_config, name)) == value
+            for name, value in values.items()
+        )
+    )
+
+
+def test_objects_of_removed_segments_stay_for_a_while() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(retention_bytes="4000")
+        await tiered.fill(60)
+        await tiered.tier()
+        before = objects_of(tiered)
+        assert tiered.partition.log.log_start_offset > 20
+        await alter(tiered, remote_object_delete_delay_ms="0")
+        await tiered.tier()
+        after = objects_of(tiered)
+        assert set(after) < set(before)
+        start = tiered.partition.log.log_start_offset
+        assert await tiered.read_all(start) == tiered.values[start:]
+
+    run_tiered(test)
+
+
+def test_the_interval_of_the_looks() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(20)
+        await alter(tiered, remote_log_manager_task_interval_ms="1")
+        await until(lambda: tiered.partition.log.tiered_end_offset > 10)
+
+    run_tiered(test)
+
+
+def test_the_rate_of_copies() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(20)
+        await alter(tiered, remote_log_manager_copy_max_bytes_per_second="5000")
+        (broker,) = tiered.rig.brokers.values()
+        assert broker.tiering is not None
+        remote: Any = broker.tiering.manager._remote
+        jobs: list[CopyJob] = []
+        real = remote.call
+
+        async def call(method: str, *args: Any, **kwargs: Any) -> Any:
+            jobs.extend(each for each in args if isinstance(each, CopyJob))
+            return await real(method, *args, **kwargs)
+
+        remote.call = call
+        await tiered.tier()
+        assert {job.bytes_per_second for job in jobs} == {5000}
+
+    run_tiered(test)
+
+
+def test_how_long_a_fetch_waits_for_the_bucket() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(30)
+        await tiered.tier()
+        await alter(tiered, remote_fetch_max_wait_ms="20")
+        (broker,) = tiered.rig.brokers.values()
+        assert broker.tiering is not None
+        remote: Any = broker.tiering.manager._remote
+        arrives: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        async def call(*_: Any, **__: Any) -> Any:
+            return await arrives
+
+        remote.call = call
+        client = await tiered.client()
+        assert await client.fetch("t", 0, max_wait_ms=0) == (0, [])
+        arrives.cancel()
+
+    run_tiered(test)
