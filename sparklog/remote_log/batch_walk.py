@@ -117,5 +117,7 @@ class BatchWalk:
         """The error for the present batch: batches are found again at the next index entry."""
         segment = self._segment
         behind = entry_behind(self._offset_index, segment.base_offset, self.position)
-        end_offset = segment.next_offset if behind is None else behind.offset
+        end_offset = segment.next_offset
+        if behind is not None:  # the index may reach above a segment that was shortened
+            end_offset = min(end_offset, behind.offset)
         return DamagedObjectError(self._path, self.position, reason, self._next_offset, end_offset)

@@ -22,6 +22,7 @@ from sparklog.remote_log.manifest_records import (
     ManifestRecord,
     ObjectsDeleted,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
     TruncatedAfter,
     encode_record,
@@ -137,11 +138,26 @@ class Manifest:
         """
         return self._checked(SegmentsRemoved(segment_ids=tuple(segment_ids), removed_ms=now_ms))
 
-    def truncate_after(self, offset: int, now_ms: int) -> Records:
-        """Records that remove all segments that reach above ``offset``; none if no segment does."""
+    def truncate_after(
+        self, offset: int, now_ms: int, shortened: RemoteSegment | None = None
+    ) -> Records:
+        """Records that remove all segments that reach above ``offset``; none if no segment does.
+
+        ``shortened`` is the beginning, up to ``offset``, of the segment that holds the offset; it
+        stays then.
+
+        Raises:
+            MisfitError: it is no beginning of that segment, or the log starts behind it.
+        """
         if self.end_offset is None or self.end_offset <= offset:
             return ()
-        return self._checked(TruncatedAfter(offset=offset, removed_ms=now_ms))
+        if shortened is None:
+            return self._checked(TruncatedAfter(offset=offset, removed_ms=now_ms))
+        whole = self.segment_at(offset)
+        if whole is None or shortened.next_offset != offset:
+            raise MisfitError(f"{shortened.segment_id} does not end at {offset} inside a segment")
+        behind = TruncatedAfter(offset=whole.next_offset, removed_ms=now_ms)
+        return self._checked(behind, SegmentShortened(segment=shortened))
 
     def delete_objects(self, segment_ids: Sequence[str]) -> Records:
         """Records for garbage whose objects have been deleted.
@@ -278,7 +294,10 @@ class Manifest:
         The rule is that of the largest common leader epoch (KIP-101).
 
         Args:
-            leader_epochs: the leader epochs of the new leader's log, ascending.
+            leader_epochs: the leader epochs of the new leader's log, ascending.  The result is
+                exact if they begin at the first segment, or where the leader's log starts.
+                Segments of older epochs than the first one, which such a leader cannot know, count
+                as equal up to its first epoch; the caller must not draw conclusions from that.
             log_end: the log end offset of the new leader.
 
         Returns:

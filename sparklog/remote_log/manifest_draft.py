@@ -19,6 +19,7 @@ from sparklog.remote_log.manifest_records import (
     ManifestRecord,
     ObjectsDeleted,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
     TruncatedAfter,
 )
@@ -68,6 +69,8 @@ class ManifestDraft:
                 self._remove(record.segment_ids, record.removed_ms)
             case TruncatedAfter():
                 self._truncate(record.offset, record.removed_ms)
+            case SegmentShortened():
+                self._shorten(record.segment)
             case ObjectsDeleted():
                 self._delete(record.segment_ids)
             case GarbageKept():
@@ -141,6 +144,11 @@ class ManifestDraft:
             )
         if name in self.new_garbage or name in self._garbage:
             raise MisfitError(f"segment {name} was removed before")
+        self._check_epochs(segment)
+
+    @staticmethod
+    def _check_epochs(segment: RemoteSegment) -> None:
+        name = segment.segment_id
         for before, after in pairwise(segment.leader_epochs):
             if not (before.epoch < after.epoch and before.start_offset < after.start_offset):
                 raise MisfitError(f"the leader epochs of segment {name} do not ascend")
@@ -184,6 +192,25 @@ class ManifestDraft:
         old = self.stop - self.start
         del self.added[max(0, kept - old) :]
         self.stop = self.start + min(kept, old)
+
+    def _shorten(self, segment: RemoteSegment) -> None:
+        last = len(self) - 1
+        fits = (
+            last >= 0
+            and self._id_at(last) == segment.segment_id
+            and self._base_offset_at(last) == segment.base_offset
+            and segment.next_offset < self._next_offset_at(last)
+        )
+        if not fits:
+            raise MisfitError(f"{segment.segment_id} is no beginning of the last segment")
+        self._check_epochs(segment)
+        if not last and self.log_start_offset is not None:
+            self._check_log_start(self.log_start_offset, segment.base_offset, segment.next_offset)
+        if self.added:
+            self.added.pop()
+        else:
+            self.stop -= 1
+        self.added.append(segment)
 
     def _discard(self, segment_ids: Iterable[str], removed_ms: int) -> None:
         for each in segment_ids:

@@ -57,6 +57,16 @@ class TruncatedAfter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentShortened:
+    """Of the last segment only the beginning is left: a leader has other records behind it.
+
+    ``segment`` describes the beginning, under the same id.
+    """
+
+    segment: RemoteSegment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectsDeleted:
     """The objects of garbage were deleted."""
 
@@ -77,6 +87,7 @@ ManifestRecord: TypeAlias = (
     | LogStartMoved
     | SegmentsRemoved
     | TruncatedAfter
+    | SegmentShortened
     | ObjectsDeleted
     | GarbageKept
 )
@@ -85,7 +96,7 @@ _TYPES: dict[str, type[ManifestRecord]] = {
     each.__name__: each
     for each in (
         *(LeaderBegan, SegmentAdded, LogStartMoved, SegmentsRemoved),
-        *(TruncatedAfter, ObjectsDeleted, GarbageKept),
+        *(TruncatedAfter, SegmentShortened, ObjectsDeleted, GarbageKept),
     )
 }
 #: A field has one meaning in all records.
@@ -104,6 +115,8 @@ def encode_record(record: ManifestRecord) -> bytes:
     """The record as a JSON object."""
     if isinstance(record, SegmentAdded):
         return encode_segment_added(encode_segment(record.segment))
+    if isinstance(record, SegmentShortened):
+        return _compact({"type": "SegmentShortened", "segment": record.segment.to_json()})
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     return _compact({"type": type(record).__name__, **values})
 

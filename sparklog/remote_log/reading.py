@@ -15,7 +15,7 @@ from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted, o
 from sparklog.remote_log.batch_walk import WINDOW_BYTES, BatchWalk
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.index_search import entries_around, times_around
-from sparklog.remote_log.leader_epochs import decode_epochs
+from sparklog.remote_log.leader_epochs import decode_epochs, epochs_between
 from sparklog.remote_log.parts import PartCache, ReadRange, part_error, read_part
 from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
 from sparklog.types import OffsetTimestamp
@@ -110,25 +110,54 @@ class RemoteReader:
                     return replace(found, leader_epoch=epoch)
         return None
 
+    def beginning(self, segment: RemoteSegment, end_offset: int) -> RemoteSegment | None:
+        """What is left of a segment when its records from ``end_offset`` on do not count any more.
+
+        The state of the producers at its new end is not known.  None if no batch ends there.
+        """
+        if not segment.base_offset < end_offset < segment.next_offset:
+            return None
+        walk = self._walk(segment, end_offset - 1, 0)
+        walk.skip_to(end_offset - 1)
+        header = walk.header()
+        if header is None or header.next_offset != end_offset:
+            return None
+        walk.take()
+        parts = dict(segment.parts)
+        parts.pop(PartName.PRODUCER_SNAPSHOT, None)
+        return replace(
+            segment,
+            next_offset=end_offset,
+            log_size=walk.position,
+            leader_epochs=epochs_between(segment.leader_epochs, segment.base_offset, end_offset),
+            parts=parts,
+        )
+
     def leader_epochs(self, segment: RemoteSegment) -> tuple[EpochStart, ...]:
-        """The leader epochs from the log start at the copy up to the end of the segment."""
+        """The leader epochs from the log start at the copy up to the end of the segment.
+
+        The entries of the part that begin behind a segment that was shortened are left out.
+        """
         name = PartName.LEADER_EPOCHS
         data = self.part(segment, name)
         path = self._indexes_path(segment)
         if data is None:
             raise part_error(path, segment, name, "the segment has no list of leader epochs")
         try:
-            return decode_epochs(data)
+            epochs = decode_epochs(data)
         except DecodeError as error:
             raise part_error(path, segment, name, str(error)) from error
+        return tuple(each for each in epochs if each.start_offset < segment.next_offset)
 
     def producer_snapshot(self, segment: RemoteSegment) -> bytes | None:
         """The producer state at the end of the segment, as in its ``.snapshot`` file; None if the
-        file did not exist."""
+        file did not exist, or if the segment was shortened."""
         return self.part(segment, PartName.PRODUCER_SNAPSHOT)
 
     def part(self, segment: RemoteSegment, name: PartName) -> bytes | None:
-        """The bytes of a part; None if the segment has no such part."""
+        """The bytes of a part; None if the segment has no such part (any more)."""
+        if name not in segment.parts:
+            return None
         path = self._indexes_path(segment)
         known: bytes | None = self._cache.get((path, name))
         if known is not None:

@@ -51,8 +51,10 @@ class RemoteSegment:
 
     Args:
         segment_id: names the objects; no other copy of the segment has the same id.
-        log_size: bytes of the log object.
-        max_timestamp: the largest timestamp of its records in ms, NO_TIMESTAMP without one.
+        log_size: bytes of the log object.  The object is longer if only the beginning of the
+            segment is left (``SegmentShortened``).
+        max_timestamp: the largest timestamp of its records in ms, NO_TIMESTAMP without one.  An
+            upper bound if only the beginning is left.
         leader_epochs: of its records.  The first one starts at ``base_offset``.
         gaps: whether offsets are missing before or between its batches, because the log has been
             compacted at some time.  Without gaps a batch proves the base offset of the next one.
@@ -73,9 +75,14 @@ class RemoteSegment:
         assert self.leader_epochs[0].start_offset == self.base_offset
 
     @property
+    def indexes_size(self) -> int:
+        """Bytes of the indexes object, up to the end of the last known part."""
+        return max((part.offset + part.size for part in self.parts.values()), default=0)
+
+    @property
     def size(self) -> int:
         """Bytes of both objects."""
-        return self.log_size + sum(part.size for part in self.parts.values())
+        return self.log_size + self.indexes_size
 
     @property
     def last_epoch(self) -> int:

@@ -13,6 +13,7 @@ from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
+from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.memory import MemoryBackend
@@ -144,6 +145,20 @@ def log_path(segment: RemoteSegment) -> str:
 
 def indexes_path(segment: RemoteSegment) -> str:
     return names.indexes_object(FOLDER, segment.segment_id)
+
+
+def local_read(
+    log: Log, offset: int, max_bytes: int, *, end_offset: int, min_one: bool
+) -> RemoteRead:
+    """``Log.read`` in the form of a remote read."""
+    found = log.read(offset, max_bytes, end_offset=end_offset, min_one=min_one, with_aborted=True)
+    if found.region is None:
+        return RemoteRead(b"", offset, offset)
+    data = found.region.read()
+    found.region.release()
+    *_, (last, _) = iter_batches(data)
+    aborted = tuple(RemoteAbortedTxn(*txn[:3]) for txn in found.aborted)
+    return RemoteRead(data, found.first_offset, last.next_offset, aborted)
 
 
 def fill(rich: RichLog) -> None:

@@ -1,6 +1,7 @@
 """A manifest under every sequence of decisions, beside a plain list of its segments."""
 
 import json
+from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -121,6 +122,21 @@ class ManifestLife(RuleBasedStateMachine):
         self.commit(self.manifest.truncate_after(offset, self.now_ms))
         self.discard([each for each in self.live if each.next_offset > offset])
         self.live = [each for each in self.live if each.next_offset <= offset]
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def shorten(self, data: st.DataObject) -> None:
+        """The beginning of a segment stays; it never has the log start behind it."""
+        whole = data.draw(st.sampled_from(self.live))
+        lowest = max(whole.base_offset, self.log_start or 0) + 1
+        if lowest >= whole.next_offset:
+            return
+        offset = data.draw(st.integers(lowest, whole.next_offset - 1))
+        shortened = replace(whole, next_offset=offset, log_size=whole.log_size - 1)
+        self.commit(self.manifest.truncate_after(offset, self.now_ms, shortened))
+        index = self.live.index(whole)
+        self.discard(self.live[index + 1 :])
+        self.live[index:] = [shortened]
 
     @precondition(lambda self: self.garbage)
     @rule(delay_ms=st.integers(0, 20))

@@ -13,6 +13,7 @@ from sparklog.remote_log.manifest_records import (
     ManifestRecord,
     ObjectsDeleted,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
     TruncatedAfter,
     encode_records,
@@ -26,6 +27,7 @@ RECORDS: tuple[ManifestRecord, ...] = (
     LogStartMoved(log_start_offset=5),
     SegmentsRemoved(segment_ids=("a", "b"), removed_ms=7),
     TruncatedAfter(offset=9, removed_ms=8),
+    SegmentShortened(segment=segment(0, 6)),
     ObjectsDeleted(segment_ids=("a",)),
     GarbageKept(segment_ids=("b",), removed_ms=7),
 )

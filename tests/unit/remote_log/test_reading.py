@@ -7,39 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparklog.executors.log import Log
 from sparklog.remote_log import batch_walk
-from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.parts import PartCache, ReadRange
-from sparklog.remote_log.reading import RemoteRead, RemoteReader
+from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
 from sparklog.storage_backends.base import MissingPathError
 from sparklog.types import Compression, OffsetTimestamp, TimestampType
-from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.control import ControlType
 from tests.unit.executors.log.cleaned_logs import compact
 from tests.unit.executors.log.log_fixtures import PARTITION_DIR, first_since
-from tests.unit.remote_log.remote_fixtures import FOLDER, RichLog, fill, log_path
+from tests.unit.remote_log.remote_fixtures import FOLDER, RichLog, fill, local_read, log_path
 
 SIZES = (1, 61, 200, 700, 10**6)
 
 
 def reader_of(rich: RichLog, read: ReadRange | None = None) -> RemoteReader:
     return RemoteReader(read or rich.bucket.read, FOLDER, PartCache())
-
-
-def local_read(
-    log: Log, offset: int, max_bytes: int, *, end_offset: int, min_one: bool
-) -> RemoteRead:
-    """``Log.read`` in the form of a remote read."""
-    found = log.read(offset, max_bytes, end_offset=end_offset, min_one=min_one, with_aborted=True)
-    if found.region is None:
-        return RemoteRead(b"", offset, offset)
-    data = found.region.read()
-    found.region.release()
-    *_, (last, _) = iter_batches(data)
-    aborted = tuple(RemoteAbortedTxn(*txn[:3]) for txn in found.aborted)
-    return RemoteRead(data, found.first_offset, last.next_offset, aborted)
 
 
 def check_reads(rich: RichLog, copies: Sequence[RemoteSegment]) -> None:
