@@ -66,12 +66,13 @@ def _read_options(line: str) -> ControlPlaneOptions:
             expected_cluster_id=document.get("expected_cluster_id"),
             settings={name: str(value) for name, value in settings.items()},
             storage_options=dict(document.get("storage_options") or {}),
+            checks_remote_dir=bool(document.get("checks_remote_dir", True)),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{_EXPECTED}: {error!r}") from error
     texts = (options.journal_dir, options.listen_host, options.advertised_host)
     if not all(isinstance(text, str) for text in texts) or not isinstance(options.port, int):
-        raise ConfigError(f"{_EXPECTED}, not {line.strip()}")
+        raise ConfigError(f"{_EXPECTED}, of the right types")  # the line may hold a secret
     return options
 
 

@@ -21,7 +21,7 @@ class BrokerOptions:
         port: the port to listen on; 0 takes any free port.
         advertised_host: the address that clients are given; empty for ``listen_host``.
         settings: broker settings by Kafka's names.
-        remote_options: options of the store of the remote_dir; they may hold a secret.
+        remote_options: options of the store of ``remote.dir``; they may hold a secret.
         lock_wait_s: seconds to wait for the lock of the log directory.
     """
 

@@ -37,6 +37,7 @@ def start(
     spares: int = 0,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
+    remote_dir: Location | None = None,
     port: int = 0,
     host: str | None = None,
     racks: Mapping[str, str] | None = None,
@@ -61,6 +62,9 @@ def start(
         journal_dir: Where the cluster's state is kept: a folder, or a place in a bucket
             (``s3://bucket/folder``).  Default: ``journal`` inside the first ``data_dir``, on the
             driver's host.
+        remote_dir: Where the sealed segments of tiered topics are copied to (docs/tiering.md): a
+            place in a bucket (``s3://bucket/folder``), or a folder that all executors share.
+            Without one, no topic can be tiered.
         port: TCP port of node 0, the bootstrap address; 0 takes any free port.
         host: The address where all nodes listen.  Default: loopback for local masters, else the
             driver's host for node 0 and the executor's host for each broker.
@@ -68,8 +72,9 @@ def start(
             and the replicas of a partition, are spread over racks first; a consumer with
             ``client.rack`` reads from a replica in its rack (KIP-392).
         settings: Broker settings by Kafka's names (docs/settings.md).
-        storage_options: How to open the bucket of ``journal_dir``, by fsspec's names
-            (``endpoint_url``, ``key``, ``secret``, ...).  Default: what the environment says.
+        storage_options: How to open the buckets of ``journal_dir`` and ``remote_dir``, by fsspec's
+            names (``endpoint_url``, ``key``, ``secret``, ...).  Default: what the environment of
+            each process says.
 
     Returns:
         The running cluster.  ``Cluster.stop``, or the end of a ``with`` block, stops it.
@@ -92,7 +97,7 @@ def start(
             data_dir,
         )
     options = launch_options(
-        *(brokers, spares, data_dir, journal_dir, host or default_host, port),
+        *(brokers, spares, data_dir, journal_dir, remote_dir, host or default_host, port),
         *(settings, storage_options),
     )
     if host is None and not local:
@@ -113,6 +118,7 @@ def start_processes(
     spares: int = 0,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None = None,
+    remote_dir: Location | None = None,
     port: int = 0,
     host: str = LOOPBACK,
     settings: Mapping[str, Any] | None = None,
@@ -128,7 +134,8 @@ def start_processes(
     """
     options = LaunchOptions(
         **launch_options(
-            brokers, spares, data_dir, journal_dir, host, port, settings, storage_options
+            *(brokers, spares, data_dir, journal_dir, remote_dir, host, port),
+            *(settings, storage_options),
         )
     )
     folder = local_folder(options.data_dir)

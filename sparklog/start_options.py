@@ -6,7 +6,7 @@ Owns: the rules of these arguments, and their error messages.  Must not know the
 import json
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, Final
 
 from sparklog.client.cluster_client import parse_bootstrap
 from sparklog.config import BrokerConfig
@@ -14,6 +14,8 @@ from sparklog.errors import ConfigError, StartError
 from sparklog.process import local_folder
 
 Location = str | PathLike[str]
+
+REMOTE_DIR: Final = "remote.dir"
 
 
 def check_session(spark: Any) -> None:
@@ -39,6 +41,7 @@ def launch_options(
     spares: int,
     data_dir: Location | Sequence[Location],
     journal_dir: Location | None,
+    remote_dir: Location | None,
     host: str,
     port: int,
     settings: Mapping[str, Any] | None,
@@ -65,20 +68,61 @@ def launch_options(
     locations = [_absolute(folder) for folder in folders]
     if not locations or len(locations) != len(set(locations)):
         raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
-    texts = as_texts(settings)
+    journal = None if journal_dir is None else _absolute(journal_dir)
+    texts = _with_remote_dir(as_texts(settings), remote_dir)
+    _check_apart(texts.get(REMOTE_DIR), [journal or f"{locations[0]}/journal", *locations])
     BrokerConfig.resolve(texts)
     return {
         "brokers": brokers,
         "spares": spares,
         "data_dir": locations[0],
         "more_data_dirs": tuple(locations[1:]),
-        "journal_dir": None if journal_dir is None else _absolute(journal_dir),
+        "journal_dir": journal,
         "host": host,
         "broker_host": host,
         "port": port,
         "settings": texts,
         "storage_options": _as_json(storage_options),
     }
+
+
+def _with_remote_dir(texts: dict[str, str], remote_dir: Location | None) -> dict[str, str]:
+    """The settings with the remote_dir as an absolute path or URL, if the cluster has one.
+
+    Raises:
+        ConfigError: argument and setting differ, or no other process could read the remote_dir.
+    """
+    setting = texts.get(REMOTE_DIR, "").strip()
+    given = setting if remote_dir is None else fspath(remote_dir).strip()
+    if remote_dir is not None and not given:
+        raise ConfigError("remote_dir is empty; give a folder, or a URL such as s3://BUCKET/FOLDER")
+    if not given:
+        return texts
+    location = _absolute(given)
+    if REMOTE_DIR in texts and (not setting or _absolute(setting) != location):
+        raise ConfigError(
+            f"remote_dir={location} and the setting {REMOTE_DIR}={setting} differ; give one of them"
+        )
+    if location.lower().startswith("memory://"):
+        raise ConfigError(
+            f"remote_dir={location}: every process has a memory of its own; give a bucket, or a "
+            "folder that all brokers see"
+        )
+    return {**texts, REMOTE_DIR: location}
+
+
+def _check_apart(remote_dir: str | None, others: Sequence[str]) -> None:
+    """Raises ConfigError if the remote_dir is the folder of the journal or of the brokers."""
+    if remote_dir and _place(remote_dir) in map(_place, others):
+        raise ConfigError(
+            f"remote_dir={remote_dir} is also the journal_dir or a data_dir; give it a folder of "
+            "its own"
+        )
+
+
+def _place(location: str) -> str:
+    folder = local_folder(location)
+    return location.rstrip("/") if folder is None else str(folder)
 
 
 def _absolute(location: Location) -> str:

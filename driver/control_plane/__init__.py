@@ -6,7 +6,6 @@ controller and the request handlers of node 0.  Must not know Spark or the launc
 
 from sparklog.driver.control_plane.control_plane import (
     ControlPlane,
-    ControlPlaneOptions,
     ForeignClusterError,
 )
 from sparklog.driver.control_plane.controller.assignments import (
@@ -16,6 +15,7 @@ from sparklog.driver.control_plane.controller.assignments import (
 from sparklog.driver.control_plane.controller.brokers import BROKERS_MAX
 from sparklog.driver.control_plane.handlers.create_topics import REQUEST_PARTITIONS_MAX
 from sparklog.driver.control_plane.journal import FILE_BYTES_MAX, JournalError
+from sparklog.driver.control_plane.options import ControlPlaneOptions
 
 __all__ = [
     "BROKERS_MAX",

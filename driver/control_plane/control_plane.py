@@ -15,7 +15,6 @@ import os
 from base64 import urlsafe_b64encode
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +37,8 @@ from sparklog.driver.control_plane.journal import (
     JournalConflict,
 )
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed
+from sparklog.driver.control_plane.options import ControlPlaneOptions
+from sparklog.driver.control_plane.remote_dir import check_remote_dir
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
 from sparklog.driver.transaction_coordinator import TransactionCoordinator
 from sparklog.errors import (
@@ -82,28 +83,6 @@ _TICKS = 10
 
 class ForeignClusterError(StartError):
     """The journal belongs to another cluster than the caller expects."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlPlaneOptions:
-    """The options of a control plane.
-
-    Args:
-        journal_dir: folder or URL of the journal.
-        port: the port to listen on; 0 takes any free port.
-        advertised_host: the address that clients are given; empty for ``listen_host``.
-        expected_cluster_id: refuse a journal of another cluster; None accepts any.
-        settings: broker settings by Kafka's names.
-        storage_options: options of the journal's store; they may hold a secret.
-    """
-
-    journal_dir: str
-    listen_host: str = "127.0.0.1"
-    port: int = 0
-    advertised_host: str = ""
-    expected_cluster_id: str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
 
 class ControlPlane:
@@ -315,6 +294,10 @@ class ControlPlane:
         """
         self._journal.remove_leftovers()
         image = self._journal.load()
+        is_new = image.version == 0
+        if not is_new:  # a cluster that cannot start must not be taken over
+            self._check_cluster(image)
+            self._check_remote_dir(image)
         for _ in range(TAKEOVERS_MAX):
             self._check_cluster(image)
             records = self._first_records(image)
@@ -331,6 +314,8 @@ class ControlPlane:
                 self._journal.catch_up(image)  # the former controller was faster
                 continue
             image.replay_commit(header.version, records)
+            if is_new:
+                self._check_remote_dir(image)
             return image, encoded
         raise StartError(f"another controller keeps writing to {self._journal.url}; stop it first")
 
@@ -341,6 +326,10 @@ class ControlPlane:
                 f"{self._journal.url} holds cluster {image.cluster_id or '(none)'!r}, not "
                 f"{expected!r}; choose the journal_dir and data_dir of one cluster"
             )
+
+    def _check_remote_dir(self, image: ClusterImage) -> None:
+        if self.options.checks_remote_dir:
+            check_remote_dir(self.config.remote_dir, self.options.storage_options, image)
 
     def _new_nonce(self) -> str:
         return self.runtime.random_bytes(8).hex()

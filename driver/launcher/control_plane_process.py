@@ -34,8 +34,8 @@ class ControlProcessOptions:
         journal_dir: folder or URL of the journal.
         port: the port to listen on; 0 takes any free port.
         settings: broker settings by Kafka's names.
-        storage_options: options of the journal's store.  They are sent on stdin only, because
-            they may hold a secret.
+        storage_options: options of the stores of journal and remote logs.  They are sent on stdin
+            only, because they may hold a secret.
         expected_cluster_id: the cluster that the data directories belong to, if any.
         log_path: the file that takes the process's stderr.
         command: the command to run instead of ``python -m sparklog.driver``.
@@ -108,6 +108,8 @@ class ControlPlaneProcess:
             "settings": dict(options.settings),
             "storage_options": dict(options.storage_options),
             "expected_cluster_id": self.cluster_id or options.expected_cluster_id,
+            # A restart was checked before, and goes on while the bucket is away.
+            "checks_remote_dir": not self.cluster_id,
         }
         command = options.command or python_command("sparklog.driver")
         return spawn_child(

@@ -57,7 +57,7 @@ class LaunchOptions:
         port: the control plane's port; 0 takes any free port.
         settings: broker settings by Kafka's names.
         racks: the rack of each host.
-        storage_options: options of the object store that holds the journal.
+        storage_options: options of the object stores that hold the journal and the remote logs.
         start_seconds: time limit of a start.
         stop_seconds: time limit of a stop, except for brokers that are still closing their logs.
     """
@@ -353,6 +353,7 @@ class Launcher:
             "executor_id": executor.executor_id,
             "job": f"broker-{broker_id}",
             "settings": dict(options.settings) | options.racks.settings_on(executor.host),
+            "remote_options": dict(options.storage_options) if self._config.remote_dir else {},
             "lock_wait_s": 15,
         }
         return {"broker": broker, "executor_id": executor.executor_id}

@@ -62,12 +62,20 @@ def serve(
             help="Where the journal is kept; s3://BUCKET/FOLDER too.", show_default="in --data-dir"
         ),
     ] = None,
+    remote_dir: Annotated[
+        str | None,
+        typer.Option(
+            help="Where segments of tiered topics are copied to: s3://BUCKET/FOLDER, or a folder "
+            "that all brokers share.",
+            show_default="no topic is tiered",
+        ),
+    ] = None,
     storage_options: Annotated[
         list[str] | None,
         typer.Option(
             "--storage-option",
             metavar="NAME=VALUE",
-            help="Opens the bucket, such as endpoint_url=URL; may be repeated. Secrets are better "
+            help="Opens the buckets, such as endpoint_url=URL; may be repeated. Secrets are better "
             "off in AWS_... variables.",
         ),
     ] = None,
@@ -91,6 +99,7 @@ def serve(
         "spares": spares,
         "data_dir": data_dir,
         "journal_dir": journal_dir,
+        "remote_dir": remote_dir,
         "host": host,
         "port": port,
         "settings": parse_assignments(settings or [], "--set"),

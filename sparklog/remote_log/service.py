@@ -117,7 +117,7 @@ class RemoteLogService:
         self._guard = new_lock()
 
     def check(self, cluster_id: str) -> None:
-        """Check that the store can hold manifests, and belongs to this cluster.
+        """Check that the store can hold manifests, can be written, and belongs to this cluster.
 
         A store without an owner gets this cluster as its owner.  Raises StorageError.
         """
@@ -129,15 +129,26 @@ class RemoteLogService:
         document = json.dumps({"cluster_id": cluster_id}).encode()
         if self._remote.put_if_absent(names.CLUSTER_FILE, document):
             return
-        try:
-            owner = json.loads(self._remote.read(names.CLUSTER_FILE))["cluster_id"]
-        except (ValueError, LookupError, TypeError):
-            owner = "unknown"
+        owner = self.owner()
         if owner != cluster_id:
             raise StorageError(
                 f"{self._remote.url} holds the remote logs of cluster {owner}, not of "
                 f"{cluster_id}; choose another remote_dir"
             )
+        self._remote.put(names.CLUSTER_FILE, document)  # shows that the store can be written
+
+    def owner(self) -> str | None:
+        """The id of the cluster that the store belongs to; None for a store without an owner.
+
+        The id is "unknown" if the file that should name it is damaged.  Raises StorageError.
+        """
+        document = self._remote.read_if_there(names.CLUSTER_FILE)
+        if document is None:
+            return None
+        try:
+            return str(json.loads(document)["cluster_id"])
+        except (ValueError, LookupError, TypeError):
+            return "unknown"
 
     # -- leading
 

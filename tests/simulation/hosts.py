@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
-from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
+from sparklog.driver.control_plane.control_plane import ControlPlane
+from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.supervisor.supervisor import FINAL_KINDS

@@ -9,8 +9,8 @@ import pytest
 from sparklog.client.connection import Connection
 from sparklog.driver.control_plane.control_plane import (
     ControlPlane,
-    ControlPlaneOptions,
 )
+from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.schema import Request
 from tests.unit.driver.control_plane.driver_fakes import registration

@@ -8,11 +8,11 @@ import pytest
 
 from sparklog.driver.control_plane.control_plane import (
     ControlPlane,
-    ControlPlaneOptions,
     ForeignClusterError,
 )
 from sparklog.driver.control_plane.handlers.create_internal_topic import internal_topic_creator
 from sparklog.driver.control_plane.journal import JournalConflict, commit_name
+from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.errors import ConfigError, ErrorCode, KafkaError, StartError, StorageError
 from sparklog.metadata import ClusterImage, decode_records
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS

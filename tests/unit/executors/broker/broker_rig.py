@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sparklog.driver.control_plane.control_plane import ControlPlane, ControlPlaneOptions
+from sparklog.driver.control_plane.control_plane import ControlPlane
+from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.controller_link.connection import ControllerConnection
