@@ -12,6 +12,11 @@ which comes with the next records or, without any, a little later.  A follower t
 gets the log start offset, which Kafka's followers request separately.  A consumer that names its
 rack is sent to the replica there (KIP-392); followers serve it as leaders do.
 
+Records of a tiered topic below the local log start come from the bucket (KIP-405).  While they are
+on their way, a fetch that has found nothing else waits for them, at least for
+``remote.fetch.max.wait.ms`` whatever max_wait_ms is; without them the response has no records and
+no error.  Kafka waits for them also where other partitions have records.
+
 Deviation: an error is answered at once; Kafka lets a fetch wait beside topics that it does not
 know.
 

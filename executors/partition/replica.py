@@ -231,7 +231,7 @@ class Replica:
                     raise log.out_of_range(offset)
                 if by_follower:
                     raise log.moved_to_tiered_storage(offset)
-                return self._remote_read(end)
+                return self._remote_read(end, wanted=offset < end and (max_bytes > 0 or min_one))
             if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
@@ -255,7 +255,7 @@ class Replica:
             diverging=diverging,
         )
 
-    def _remote_read(self, end_offset: int) -> PartitionRead:
+    def _remote_read(self, end_offset: int, *, wanted: bool) -> PartitionRead:
         return PartitionRead(
             records=None,
             size=0,
@@ -263,7 +263,7 @@ class Replica:
             last_stable_offset=self.last_stable_offset,
             log_start_offset=self.log.log_start_offset,
             end_offset=end_offset,
-            is_remote=True,
+            is_remote=wanted,
         )
 
     def find_offset(

@@ -88,8 +88,8 @@ class PartitionRead(NamedTuple):
         aborted: aborted transactions with data among the records, for read_committed.
         diverging: the reader's log is not this log before the fetch offset: the largest epoch up
             to the reader's, and where that epoch ended here (KIP-595).
-        is_remote: the fetch offset is below the local log start, so nothing was read: the records
-            are in the bucket.
+        is_remote: nothing was read, although there are records and the reader may have some: the
+            fetch offset is below the local log start, so they are in the bucket.
     """
 
     records: Region | None

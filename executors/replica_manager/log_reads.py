@@ -85,12 +85,18 @@ class LogReads:
             min_one=min_one and gets_records,
             only_leader=self.only_leader,
         )
-        if read.is_remote and gets_records and (max_bytes > 0 or min_one):
-            read = self._read_remote(partition, read, fetch_offset, max_bytes)
+        if read.is_remote:
+            read = self._read_remote(partition, read, fetch_offset, max_bytes, min_one=min_one)
         return partition, read, preferred
 
     def _read_remote(
-        self, partition: Partition, read: PartitionRead, fetch_offset: int, max_bytes: int
+        self,
+        partition: Partition,
+        read: PartitionRead,
+        fetch_offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
     ) -> PartitionRead:
         """The read with the records from the bucket; as it was while they are on their way."""
         committed = self.isolation is Isolation.READ_COMMITTED
@@ -99,6 +105,10 @@ class LogReads:
         )
         if found is None:
             return read
+        if found.records.size > max_bytes and not min_one:
+            # The first batch does not fit behind the records of other partitions.
+            found.records.release()
+            return read._replace(is_remote=False)
         return read._replace(records=found.records, size=found.records.size, aborted=found.aborted)
 
     def update_follower_fetch_state(

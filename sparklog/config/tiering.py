@@ -73,8 +73,8 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
         default=500,
         minimum=1,
         maximum=MAX_INT32,
-        doc="How long a fetch waits for records from the remote_dir; then it is answered without "
-        "them, and the client asks again.",
+        doc="How long a fetch waits for records from the remote_dir, even if the client allows a "
+        "shorter wait; then it is answered without them, and the client asks again.",
     ),
     Setting(
         name="remote.cache.bytes",
