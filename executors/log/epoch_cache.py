@@ -113,8 +113,11 @@ class EpochCache:
         self.dirty = True
 
     def take_over(self, entries: Iterable[EpochEntry], end_offset: int) -> None:
-        """Put the epochs of another log in front of those known: as far as they begin below both
-        ``end_offset`` and the first known epoch."""
+        """Put the epochs of another log in front of those known.
+
+        Entries count as far as they begin below both ``end_offset`` and the first known epoch, and
+        are not above that epoch.
+        """
         first = self._entries[0] if self._entries else None
         if first is not None:
             end_offset = min(end_offset, first.start_offset)
@@ -123,7 +126,9 @@ class EpochCache:
             for entry in entries
             if entry.start_offset < end_offset and (first is None or entry.epoch <= first.epoch)
         ]
-        if first is not None and kept and kept[-1].epoch == first.epoch:
+        if not kept:
+            return
+        if first is not None and kept[-1].epoch == first.epoch:
             del self._entries[0]  # it began earlier than this log knew
         self._entries[:0] = kept
         self.dirty = True

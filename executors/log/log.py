@@ -15,10 +15,8 @@ from functools import partial
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.cleaned_segments import CleanedGroup
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.flush import save_epochs
 from sparklog.executors.log.gap_marker import GapMarker
 from sparklog.executors.log.log_damage import LogDamage
 from sparklog.executors.log.log_loader import LoadedLog, load_log
@@ -32,7 +30,7 @@ from sparklog.executors.log.segment_swap import SegmentSwap
 from sparklog.executors.log.snapshots import ProducerState
 from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.time_search import TimeSearch
-from sparklog.executors.log.truncation import LogTruncation
+from sparklog.executors.log.truncation import LogTruncation, TieredStart
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import TopicPartition
@@ -374,7 +372,7 @@ class Log(RetainedLog):
             log_start_offset = min(self._log_start_offset, offset)
             self.truncate_fully_and_start_at(offset, now_ms, log_start_offset)
             return True
-        self._truncate(self._truncation.truncate_to, offset, now_ms)
+        self._truncate(partial(self._truncation.truncate_to, offset), now_ms)
         self._flush.truncated(self.log_end_offset)
         # A start may lie inside a dropped batch.
         end = self.log_end_offset
@@ -391,31 +389,19 @@ class Log(RetainedLog):
         ``log_start_offset`` is where the whole log starts, if that is earlier: in the bucket.
         """
         self._require_writable()
-        self._truncate(self._truncation.truncate_fully_and_start_at, offset, now_ms)
-        self._log_start_offset = offset if log_start_offset is None else log_start_offset
-        self._local_log_start_offset = offset
-        self._flush.truncated(offset)
-        self._flush.raise_to(offset, offset)
+        self._truncate(partial(self._truncation.truncate_fully_and_start_at, offset), now_ms)
+        self._started_at(offset, offset if log_start_offset is None else log_start_offset)
 
-    def take_over_state(
-        self, leader_epochs: Sequence[EpochEntry], producer_snapshot: bytes | None, now_ms: int
-    ) -> None:
-        """Take over the state at the start of the files from the bucket, where the log is empty.
+    def start_in_tier(self, start: TieredStart, now_ms: int) -> None:
+        """Drop everything; the local part starts and ends at an offset up to which the bucket has
+        the records and the state (KIP-405).
 
-        A crash may come between this and the truncation before it.  Whoever needs the epochs below
-        the local log start looks whether they are there.  Blocks.  Raises StorageError, and then
-        the log is offline; DecodeError for a snapshot that is none.
+        After a crash in the middle the log starts and ends at its log start.  Blocks.  Raises
+        StorageError, also for a producer snapshot that is none; then the log is offline.
         """
-        assert self.size == 0
-        try:
-            if producer_snapshot is not None:
-                self._roller.producers.load_snapshot(producer_snapshot, now_ms)
-                self._snapshots.put(self.log_end_offset, producer_snapshot)
-            self.leader_epochs.take_over(leader_epochs, self.log_end_offset)
-            save_epochs(self._half, self.partition_dir, self.leader_epochs)
-        except StorageError as error:
-            self.offline = error
-            raise
+        self._require_writable()
+        self._truncate(partial(self._truncation.start_in_tier, start), now_ms)
+        self._started_at(start.offset, start.log_start_offset)
 
     # end
 
@@ -442,16 +428,19 @@ class Log(RetainedLog):
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
 
+    def _started_at(self, offset: int, log_start_offset: int) -> None:
+        self._take_starts((log_start_offset, offset))
+        self._flush.truncated(offset)
+        self._flush.raise_to(offset, offset)
+
     def _files_generation(self) -> int:
         """A number that changes when the paths of segments may lead to other files."""
         return self._flush.generation + self._segments.replacements
 
-    def _truncate(
-        self, truncate: Callable[[int, TopicConfig, int], None], offset: int, now_ms: int
-    ) -> None:
+    def _truncate(self, truncate: Callable[[TopicConfig, int], None], now_ms: int) -> None:
         self._changed = True
         try:
-            truncate(offset, self.config, now_ms)
+            truncate(self.config, now_ms)
         except StorageError as error:
             self.offline = error
             raise

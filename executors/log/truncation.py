@@ -5,9 +5,11 @@ of the clean offset, segments, snapshots, leader epochs and producer state, each
 the next.  Must not know why a log is truncated.
 """
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sparklog.config import TopicConfig
+from sparklog.errors import DecodeError, StorageError
+from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.clean_offset import CleanOffset
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.flush import FlushState, save_epochs
@@ -19,6 +21,20 @@ from sparklog.storage_backends.base import FileHalf
 
 #: The start of the whole log, and that of its files here.
 LogStarts: TypeAlias = tuple[int, int]
+
+
+class TieredStart(NamedTuple):
+    """Where a log starts anew whose earlier records are only in the bucket.
+
+    ``offset`` is the start of the files and ``log_start_offset`` that of the whole log.
+    ``leader_epochs`` are those below the offset.  ``producer_snapshot`` is the producer state at
+    the offset, as in a ``.snapshot`` file; None if it is not known.
+    """
+
+    offset: int
+    log_start_offset: int
+    leader_epochs: tuple[EpochEntry, ...]
+    producer_snapshot: bytes | None
 
 
 class LogTruncation:
@@ -103,6 +119,31 @@ class LogTruncation:
         compacted = self._clean_offset.offset is not None or self._gap_marker.is_set
         if compacted:
             begin_full_truncation(self._half, self._partition_dir, offset)
+        self._drop_all(offset, config, now_ms)
+        if compacted:
+            end_full_truncation(self._half, self._partition_dir)
+
+    def start_in_tier(self, start: TieredStart, config: TopicConfig, now_ms: int) -> None:
+        """Drop everything; the files start and end at the offset of ``start``, with its state.
+
+        After a crash before the end, the log starts and ends at the log start offset: no start may
+        find the files without the state below them.  Blocks.  A StorageError, also for a producer
+        snapshot that is none, leaves a log that must not be used.
+        """
+        begin_full_truncation(self._half, self._partition_dir, start.log_start_offset)
+        self._drop_all(start.offset, config, now_ms)
+        if start.producer_snapshot is not None:
+            self._snapshots.put(start.offset, start.producer_snapshot)
+            try:
+                self._producers.load_snapshot(start.producer_snapshot, now_ms)
+            except DecodeError as error:
+                raise StorageError(f"{self._snapshots.path(start.offset)}: {error}") from error
+        self._epochs.take_over(start.leader_epochs, start.offset)
+        self._epochs.truncate_from_start(start.log_start_offset, start.offset)
+        save_epochs(self._half, self._partition_dir, self._epochs)
+        end_full_truncation(self._half, self._partition_dir)
+
+    def _drop_all(self, offset: int, config: TopicConfig, now_ms: int) -> None:
         self._segments.truncate_fully_and_start_at(
             lambda: self._roller.create(offset, config, now_ms)
         )
@@ -111,6 +152,4 @@ class LogTruncation:
         self._producers.clear()
         self._epochs.clear()
         save_epochs(self._half, self._partition_dir, self._epochs)
-        if compacted:
-            self._clean_offset.lower(offset)
-            end_full_truncation(self._half, self._partition_dir)
+        self._clean_offset.lower(offset)

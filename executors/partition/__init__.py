@@ -5,6 +5,7 @@ followers, producer state and open transactions.  Must not know asyncio, clocks,
 through its log, or where its effects are carried out.
 """
 
+from sparklog.executors.log import TieredStart
 from sparklog.executors.partition.batch_validation import read_client_batch
 from sparklog.executors.partition.effects import (
     CompleteDelayedDeleteRecords,
@@ -31,7 +32,6 @@ from sparklog.executors.partition.results import (
     PartitionRead,
     RequiredOffset,
     SentBatch,
-    TieredStart,
     Truncated,
     UnverifiedTransactionError,
 )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import Log, Steps
+from sparklog.executors.log import Steps, TieredStart
 from sparklog.executors.partition.effects import (
     CompleteDelayedDeleteRecords,
     Effect,
@@ -24,7 +24,6 @@ from sparklog.executors.partition.replicated_batches import (
 from sparklog.executors.partition.results import (
     EpochEnd,
     FetchPosition,
-    TieredStart,
     Truncated,
 )
 from sparklog.types import NO_NODE
@@ -100,19 +99,29 @@ class FollowerRole:
         offset = self._common_end(diverging)
         if offset >= log.log_end_offset:
             return False
-        fully = offset < self._cleaned_end()
+        # Only an unclean election makes the log start anew: what is cleaned or in the bucket was
+        # committed.
+        fully = offset < self._cleaned_end() or self._is_in_tier(offset)
         if fully:
-            # Records below the divergence are gone because of later ones that go now.  Only an
-            # unclean election comes here: what is cleaned was committed.
             offset = log.log_start_offset
         truncate = log.truncate_fully_and_start_at if fully else log.truncate_to
         self._truncate_log = partial(truncate, offset)
         log.begin_truncation(offset, fully=fully)
         return True
 
+    def _is_in_tier(self, offset: int) -> bool:
+        """Whether the files here have nothing below this offset, and the bucket has.
+
+        Epochs and producer state at the offset are not known here.  From the log start on, the
+        leader sends all records, or sends this replica to the bucket, which has both.
+        """
+        log = self._replica.log
+        return log.log_start_offset < log.local_log_start_offset >= offset
+
     def _cleaned_end(self) -> int:
         """Records may have been cleaned away because of later ones below this offset.
 
+        Records below a divergence may be gone because of later ones that the truncation drops.
         The leader that this log was copied from may have been cleaned, and a cleaning of this log
         may have ended before its clean offset was written.  Only committed records are cleaned.
         """
@@ -134,7 +143,7 @@ class FollowerRole:
         if not self._follows(leader_epoch):
             return False
         log = self._replica.log
-        self._truncate_log = partial(_start_in_tier, log, start)
+        self._truncate_log = partial(log.start_in_tier, start)
         log.begin_truncation(start.offset, fully=True)
         return True
 
@@ -230,9 +239,3 @@ class FollowerRole:
             )
         log.begin_at(base_offset, now_ms)
         replica.truncated()
-
-
-def _start_in_tier(log: Log, start: TieredStart, now_ms: int) -> None:
-    """Drop the log, and take over the state at its new start.  Blocks."""
-    log.truncate_fully_and_start_at(start.offset, now_ms, start.log_start_offset)
-    log.take_over_state(start.leader_epochs, start.producer_snapshot, now_ms)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import Log, Steps
+from sparklog.executors.log import Log, Steps, TieredStart
 from sparklog.executors.partition.effects import (
     CompleteDelayedProduces,
     Effect,
@@ -32,7 +32,6 @@ from sparklog.executors.partition.results import (
     IsrProposal,
     RequiredOffset,
     SentBatch,
-    TieredStart,
     Truncated,
 )
 from sparklog.metadata import PartitionImage

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import AbortedTxn, EpochEntry
+from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition.effects import Effect
 from sparklog.storage_backends.base import Region
 from sparklog.types import NO_OFFSET, NO_TIMESTAMP
@@ -123,20 +123,6 @@ class IsrProposal:
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, int], ...]
-
-
-class TieredStart(NamedTuple):
-    """Where a follower starts whose leader has the earlier records only in the bucket.
-
-    ``offset`` is the start of the follower's files and ``log_start_offset`` that of the whole log.
-    ``leader_epochs`` are those below the offset.  ``producer_snapshot`` is the producer state at
-    the offset, as in a ``.snapshot`` file; None if it is not known.
-    """
-
-    offset: int
-    log_start_offset: int
-    leader_epochs: tuple[EpochEntry, ...]
-    producer_snapshot: bytes | None
 
 
 class Truncated(NamedTuple):

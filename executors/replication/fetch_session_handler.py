@@ -380,6 +380,8 @@ class FetchSessionHandler(Generic[ReplicaT]):
                 replica=replica, position=position, log_start_offset=data.log_start_offset
             )
         if data.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            # Until it is known where to start, the leader would say the same again and again.
+            self._delay(key, now_ms)
             return MovedToTieredStorage(replica=replica, position=position)
         if data.error_code:
             self._delay(key, now_ms)

@@ -49,10 +49,10 @@ ANSWER_TIMEOUT_S = 10.0
 logger = logging.getLogger(__name__)
 
 
-#: Begins the truncation that a response asks for.
 #: Where a follower may start, by the partition and the log starts of its leader: of the whole log,
 #: and of the leader's files.  Raises SparklogError.
 RemoteStart: TypeAlias = Callable[[Partition, int, int], Awaitable[TieredStart]]
+#: Begins the truncation that a response asks for.
 Truncate: TypeAlias = Callable[[Misplaced[Partition]], None]
 
 

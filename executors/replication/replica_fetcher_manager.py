@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from sparklog.errors import KafkaError, SparklogError
-from sparklog.executors.partition import EpochEnd, Partition, Truncated
+from sparklog.executors.partition import EpochEnd, Partition, TieredStart, Truncated
 from sparklog.executors.replication.fetch_session_handler import (
     Diverged,
     Misplaced,
@@ -16,6 +16,7 @@ from sparklog.executors.replication.fetch_session_handler import (
     OffsetOutOfRange,
 )
 from sparklog.executors.replication.replica_fetcher import FetcherTools, ReplicaFetcher
+from sparklog.executors.replication.start_searches import StartSearches
 from sparklog.executors.replication.tiered_states import TieredStates
 from sparklog.types import NO_NODE, TopicPartition
 
@@ -27,10 +28,15 @@ class ReplicaFetcherManager:
 
     def __init__(self, tools: FetcherTools) -> None:
         self._tools = tools
-        self._tiered_states = TieredStates(tools)
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._leaders: dict[TopicPartition, int] = {}
         self._truncations: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._start_searches = StartSearches(
+            TieredStates(tools).find_start,
+            start=self._begin_truncation,
+            try_later=self._delay_partition,
+            on_end=self._end_with,
+        )
         self._tasks: dict[ReplicaFetcher, asyncio.Task[None]] = {}
         self._closed = False
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -69,6 +75,7 @@ class ReplicaFetcherManager:
         leader_id = self._leaders.pop(topic_partition, None)
         if leader_id is None:
             return
+        self._start_searches.cancel(topic_partition)
         fetcher = self._fetchers[leader_id]
         fetcher.remove_partition(topic_partition)
         if not fetcher:
@@ -90,6 +97,7 @@ class ReplicaFetcherManager:
     async def close(self) -> None:
         """Stop all fetchers, and wait for running truncations."""
         self._closed = True
+        self._start_searches.cancel_all()
         self._fetchers.clear()
         self._leaders.clear()
         tasks = list(self._tasks.values())
@@ -100,17 +108,25 @@ class ReplicaFetcherManager:
     # truncations
 
     def _truncate(self, found: Misplaced[Partition]) -> None:
+        if isinstance(found, MovedToTieredStorage):
+            self._start_searches.begin(found)
+        else:
+            self._begin_truncation(found)
+
+    def _begin_truncation(
+        self, found: Misplaced[Partition], start: TieredStart | None = None
+    ) -> None:
         tp = found.replica.topic_partition
         if tp not in self._truncations:
-            task = self._truncations[tp] = asyncio.create_task(self._truncate_one(found))
+            task = self._truncations[tp] = asyncio.create_task(self._truncate_one(found, start))
             task.add_done_callback(self._end_with)
 
-    async def _truncate_one(self, found: Misplaced[Partition]) -> None:
+    async def _truncate_one(self, found: Misplaced[Partition], start: TieredStart | None) -> None:
         replica_manager, partition = self._tools.replica_manager, found.replica
         tp = partition.topic_partition
         truncated = None
         try:
-            truncated = await self._begin_again(found)
+            truncated = await self._begin_again(found, start)
         except SparklogError as error:
             logger.warning("%s is not truncated: %s", tp, error)
             if isinstance(error, KafkaError):
@@ -119,14 +135,21 @@ class ReplicaFetcherManager:
             del self._truncations[tp]
         if truncated is not None:
             replica_manager.counters.truncations += 1
-            replica_manager.counters.offsets_truncated += truncated.end_before - truncated.end_after
+            dropped = truncated.end_before - truncated.end_after
+            replica_manager.counters.offsets_truncated += max(dropped, 0)
         if tp not in self._leaders:
             return
         self.update_fetcher_for_partition(partition)  # a role may have waited for this
-        if tp in self._leaders and partition.fetch_position() == found.position:
-            self._fetchers[self._leaders[tp]].delay_partition(tp)
+        if partition.fetch_position() == found.position:
+            self._delay_partition(tp)
 
-    async def _begin_again(self, found: Misplaced[Partition]) -> Truncated | None:
+    def _delay_partition(self, topic_partition: TopicPartition) -> None:
+        if topic_partition in self._leaders:
+            self._fetchers[self._leaders[topic_partition]].delay_partition(topic_partition)
+
+    async def _begin_again(
+        self, found: Misplaced[Partition], start: TieredStart | None
+    ) -> Truncated | None:
         """Truncate the log to where it can go on from.  Raises SparklogError."""
         truncations, partition = self._tools.replica_manager.truncations, found.replica
         epoch = found.position.current_leader_epoch
@@ -139,7 +162,7 @@ class ReplicaFetcherManager:
                     partition, found.log_start_offset, leader_epoch=epoch
                 )
             case MovedToTieredStorage():
-                start = await self._tiered_states.find_start(partition)
+                assert start is not None
                 return await truncations.start_in_tier(partition, start, leader_epoch=epoch)
 
     # fetchers

@@ -14,8 +14,9 @@ from sparklog.errors import (
     ProtocolError,
     SparklogError,
 )
-from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.partition import Partition, ProducerStateManager, TieredStart
 from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.storage_backends.blocking import run_blocking
 from sparklog.wire.protocol.private_replicas import (
     ReadTieredStateRequest,
     ReadTieredStateResponse,
@@ -74,14 +75,19 @@ class TieredStates:
     async def find_start(self, partition: Partition) -> TieredStart:
         """Where a follower starts whose leader has the next records only in the bucket.
 
-        Raises SparklogError.
+        Raises SparklogError, also for a damaged producer snapshot: without the producer state the
+        follower could lead later and take duplicates.
         """
         state = (await self.ask(partition.leader, (partition,)))[partition]
         if isinstance(state, SparklogError):
             raise state
-        return await self._tools.remote_start(
+        start = await self._tools.remote_start(
             partition, state.log_start_offset, state.local_log_start_offset
         )
+        if start.producer_snapshot is not None:
+            producers = ProducerStateManager(partition.topic_partition)
+            await run_blocking(producers.load_snapshot, start.producer_snapshot)
+        return start
 
 
 def _read(answer: object, partition: Partition) -> TieredState | SparklogError:

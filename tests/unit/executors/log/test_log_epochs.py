@@ -1,3 +1,6 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.epoch_cache import EpochCache
 
@@ -110,3 +113,57 @@ def test_where_later_epochs_begin() -> None:
     epochs = cache((0, 0), (2, 50), (5, 90))
     asked = (-1, 0, 1, 2, 4, 5, 9)
     assert [epochs.start_after(epoch) for epoch in asked] == [0, 50, 50, 90, 90, None, None]
+
+
+def test_epochs_from_the_bucket_come_in_front() -> None:
+    epochs = cache((5, 50), (7, 70))
+    epochs.take_over([EpochEntry(0, 0), EpochEntry(3, 40), EpochEntry(6, 50)], 50)
+    assert pairs(epochs) == [(0, 0), (3, 40), (5, 50), (7, 70)]
+    assert epochs.dirty
+
+
+def test_an_epoch_that_began_earlier_than_this_log_knew() -> None:
+    epochs = cache((5, 50), (7, 70))
+    epochs.take_over([EpochEntry(3, 0), EpochEntry(5, 40)], 50)
+    assert pairs(epochs) == [(3, 0), (5, 40), (7, 70)]
+
+
+def test_nothing_to_take_over_is_no_change() -> None:
+    epochs = cache((5, 50))
+    epochs.take_over([EpochEntry(5, 50), EpochEntry(6, 60)], 60)
+    epochs.take_over([EpochEntry(6, 40)], 50)
+    epochs.take_over([], 50)
+    assert pairs(epochs) == [(5, 50)]
+    assert not epochs.dirty
+
+
+#: Epochs and their start offsets; both rise.
+_ENTRIES = st.dictionaries(st.integers(0, 30), st.integers(0, 3), min_size=0, max_size=5).map(
+    lambda steps: [
+        EpochEntry(sum(list(steps.values())[: index + 1]) + index, offset)
+        for index, offset in enumerate(sorted(steps))
+    ]
+)
+
+
+@given(known=_ENTRIES, other=_ENTRIES, end_offset=st.integers(0, 31))
+def test_epochs_that_are_taken_over_tell_of_the_offsets_below_the_known_ones(
+    known: list[EpochEntry], other: list[EpochEntry], end_offset: int
+) -> None:
+    def expected(offset: int) -> int:
+        if known and offset >= known[0].start_offset:
+            return max(e.epoch for e in known if e.start_offset <= offset)
+        believed = [
+            e.epoch
+            for e in other
+            if e.start_offset <= offset
+            and e.start_offset < end_offset
+            and (not known or e.epoch <= known[0].epoch)
+        ]
+        return max(believed, default=-1)
+
+    epochs = EpochCache(known)
+    epochs.take_over(other, end_offset)
+    epochs.check_invariants()
+    assert [epochs.epoch_at(offset) for offset in range(32)] == [expected(o) for o in range(32)]
+    assert epochs.dirty == (list(epochs.entries) != known)
