@@ -27,6 +27,7 @@ LONG_PARTS = (
     "aborted",
     "committed_reads",
     "transaction_ids",
+    "tiering",
 )
 
 

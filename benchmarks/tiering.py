@@ -1,0 +1,159 @@
+"""A tiered topic beside a topic that is not, in one cluster with a bucket on the same machine.
+
+Owns: the workloads and their figures.  Must not know how clients work, or what a broker does.
+
+The bucket is versitygw.  The cache on the broker's disk is as small as it can be, so every read of
+history comes from the bucket.
+"""
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.harness import Row, in_turns
+from benchmarks.librdkafka import consume, create_topic, latencies, produce
+from benchmarks.servers import resident_megabytes, serve
+
+VALUE_BYTES = 1000
+MESSAGES = 400_000
+ROUNDS = 3
+#: Messages a second, and seconds, of the measurement of latencies.
+RATE, SECONDS = 2_000, 10.0
+#: Bytes of a tiered log on the disk.
+LOCAL_BYTES = 32 * 1024 * 1024
+SEGMENT_BYTES = 16 * 1024 * 1024
+PATIENCE_S = 300.0
+
+SETTINGS = {
+    "remote.dir": "s3://bucket/log",
+    "remote.log.manager.task.interval.ms": "500",
+    "remote.cache.bytes": str(16 * 1024 * 1024),
+    "log.retention.check.interval.ms": "500",
+    "log.segment.delete.delay.ms": "0",
+    "log.segment.bytes": str(SEGMENT_BYTES),
+}
+TIERED = {"remote.storage.enable": "true", "local.retention.bytes": str(LOCAL_BYTES)}
+
+_numbers = count()
+
+
+def rows(console: Console) -> list[Row]:
+    """Return the rows of one broker."""
+    options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
+    with (
+        tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
+        _bucket(Path(name)),
+        serve(Path(name) / "data", 1, *options) as served,
+    ):
+        bootstrap = str(served.bootstrap)
+        console.print("tiering: produce")
+        plain, tiered = _topic(bootstrap, {}), _topic(bootstrap, TIERED)
+        produced = in_turns(
+            lambda: _produced(bootstrap, tiered), lambda: _produced(bootstrap, plain), ROUNDS
+        )
+        console.print("tiering: latencies while segments are copied")
+        late = in_turns(lambda: _p99_ms(bootstrap, TIERED), lambda: _p99_ms(bootstrap, {}), ROUNDS)
+        console.print("tiering: read history")
+        _await_copies(Path(name) / "data", tiered)
+        total = (ROUNDS + 1) * MESSAGES
+        consumed = in_turns(
+            lambda: _consumed(bootstrap, tiered, total),
+            lambda: _consumed(bootstrap, plain, total),
+            ROUNDS,
+        )
+        (pid,) = served.broker_pids()
+        return [
+            _row("librdkafka produces to a tiered topic", "MB/s", produced, 0.9),
+            _row("p99 of a record's way while segments are copied", "ms", late, 2, at_most=True),
+            _row("librdkafka consumes history from the bucket", "MB/s", consumed, 0.5),
+            Row(
+                what="the broker's memory afterwards",
+                unit="MB",
+                ours=resident_megabytes(pid),
+                base=None,
+                asked=80,
+                at_most=True,
+            ),
+        ]
+
+
+def _row(
+    what: str, unit: str, figures: tuple[float, float], asked: float, *, at_most: bool = False
+) -> Row:
+    ours, base = figures
+    return Row(what=what, unit=unit, ours=ours, base=base, asked=asked, at_most=at_most)
+
+
+def _produced(bootstrap: str, topic: str) -> float:
+    """Megabytes a second."""
+    taken = produce(bootstrap, topic, 1, messages=MESSAGES, value_bytes=VALUE_BYTES, acks=-1)
+    return MESSAGES * VALUE_BYTES / taken / 1e6
+
+
+def _p99_ms(bootstrap: str, configs: dict[str, str]) -> float:
+    """The 99th percentile while the segments of another topic of that kind are copied."""
+    produce(
+        bootstrap,
+        _topic(bootstrap, configs),
+        1,
+        messages=MESSAGES,
+        value_bytes=VALUE_BYTES,
+        acks=-1,
+    )
+    found = latencies(bootstrap, _topic(bootstrap, configs), 1, rate=RATE, seconds=SECONDS)
+    return statistics.quantiles(found, n=100)[98]
+
+
+def _consumed(bootstrap: str, topic: str, messages: int) -> float:
+    """Megabytes a second."""
+    taken = consume(bootstrap, topic, 1, messages=messages)
+    return messages * VALUE_BYTES / taken / 1e6
+
+
+def _topic(bootstrap: str, configs: dict[str, str]) -> str:
+    """The name of a new topic."""
+    name = f"tiering-{next(_numbers)}"
+    create_topic(bootstrap, name, 1, 1, configs)
+    return name
+
+
+def _await_copies(data: Path, topic: str) -> None:
+    """Wait until all but the last segments of a topic are in the bucket only."""
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(map(_size, data.rglob(f"{topic}-0/*.log"))) > LOCAL_BYTES + SEGMENT_BYTES:
+        assert time.monotonic() < deadline, "the segments are not in the bucket"
+        time.sleep(0.2)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # deleted meanwhile
+
+
+@contextmanager
+def _bucket(folder: Path) -> Iterator[None]:
+    """A bucket that this process and its children find through their environment."""
+    from tests.support.s3_server import S3Server, require_binary
+
+    server = S3Server(require_binary(), folder / "s3")
+    server.make_bucket("bucket")
+    before = {name: os.environ.get(name) for name in server.environment}
+    os.environ.update(server.environment)
+    try:
+        yield
+    finally:
+        server.stop()
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
