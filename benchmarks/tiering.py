@@ -118,9 +118,10 @@ def _consumed(bootstrap: str, topic: str, messages: int) -> float:
 
 
 def _topic(bootstrap: str, configs: dict[str, str]) -> str:
-    """The name of a new topic."""
+    """The name of a new topic with one record."""
     name = f"tiering-{next(_numbers)}"
     create_topic(bootstrap, name, 1, 1, configs)
+    produce(bootstrap, name, 1, messages=1, value_bytes=1, acks=-1)
     return name
 
 
