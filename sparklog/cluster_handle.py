@@ -113,6 +113,8 @@ class Cluster:
         partitions: int | None = None,
         replication_factor: int | None = None,
         configs: Mapping[str, Any] | None = None,
+        *,
+        tiered: bool | None = None,
     ) -> None:
         """Create a topic and wait until the leaders of its partitions serve it.
 
@@ -122,8 +124,11 @@ class Cluster:
             replication_factor: Replicas of each partition.  Default: the setting
                 ``default.replication.factor``.
             configs: Topic settings by Kafka's names (docs/settings.md).
+            tiered: Whether sealed segments are copied to the cluster's ``remote_dir``
+                (docs/tiering.md).  Default: the setting ``remote.storage.enable``.
 
         Raises:
+            ConfigError: ``tiered`` and ``configs`` differ.
             KafkaError: The topic cannot be created, with the reason as error code, for example
                 TOPIC_ALREADY_EXISTS.
         """
@@ -132,6 +137,7 @@ class Cluster:
             -1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
             configs=as_texts(configs),
+            tiered=tiered,
         )
         self._client.admin.await_serving(name)
 

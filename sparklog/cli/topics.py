@@ -79,6 +79,9 @@ def create(
         list[str] | None,
         typer.Option("--config", "-c", metavar="NAME=VALUE", help="May be repeated."),
     ] = None,
+    tiered: Annotated[
+        bool, typer.Option("--tiered", help="Copy sealed segments to the cluster's remote_dir.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Create a topic and wait until it can be used."""
@@ -90,6 +93,7 @@ def create(
             -1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
             configs=configs,
+            tiered=tiered or None,
         )
         await admin.await_serving(name)
         return (await admin.describe_topics([name]))[name]

@@ -24,7 +24,7 @@ from sparklog.client.group_admin import GroupAdmin
 from sparklog.client.partition_results import value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.client.transaction_admin import TransactionAdmin
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.types import Endpoint, OffsetTimestamp, ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -59,6 +59,8 @@ from sparklog.wire.protocol.messages.incremental_alter_configs import (
 
 #: The cluster's default number of partitions or replicas.
 CLUSTER_DEFAULT: Final = -1
+#: The setting that makes a topic tiered (KIP-405).
+TIERED: Final = "remote.storage.enable"
 _SET: Final = 0
 _DELETE: Final = 1
 #: A fetch from a partition that was just created, whose log begins at offset 0.
@@ -130,11 +132,15 @@ class Admin(GroupAdmin, TransactionAdmin):
         *,
         replication_factor: int = CLUSTER_DEFAULT,
         configs: Mapping[str, str] | None = None,
+        tiered: bool | None = None,
         validate_only: bool = False,
     ) -> None:
         """Create a topic and wait until it has leaders; see also ``await_serving``.
 
-        Raises KafkaError, for example TOPIC_ALREADY_EXISTS.
+        ``tiered`` sets ``remote.storage.enable``; None leaves it to ``configs``.
+
+        Raises ConfigError: ``tiered`` and ``configs`` differ.  Raises KafkaError, for example
+        TOPIC_ALREADY_EXISTS.
         """
         deadline = Deadline(self.timeout_s)
         topic = CreatableTopic(
@@ -143,7 +149,7 @@ class Admin(GroupAdmin, TransactionAdmin):
             replication_factor=replication_factor,
             configs=tuple(
                 CreatableTopicConfig(name=key, value=value)
-                for key, value in (configs or {}).items()
+                for key, value in _with_tiering(configs or {}, tiered).items()
             ),
         )
         request = CreateTopicsRequest(
@@ -421,3 +427,13 @@ def _described_directory(result: DescribeLogDirsResult) -> LogDirDescription:
         total_bytes=result.total_bytes,
         usable_bytes=result.usable_bytes,
     )
+
+
+def _with_tiering(configs: Mapping[str, str], tiered: bool | None) -> Mapping[str, str]:
+    """The settings of a new topic.  Raises ConfigError: they differ from ``tiered``."""
+    if tiered is None:
+        return configs
+    text = str(tiered).lower()
+    if configs.get(TIERED, text).strip().lower() != text:
+        raise ConfigError(f"tiered={tiered} and {TIERED}={configs[TIERED]} differ; give one")
+    return {**configs, TIERED: text}

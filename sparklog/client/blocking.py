@@ -78,6 +78,7 @@ class BlockingAdmin:
         *,
         replication_factor: int = CLUSTER_DEFAULT,
         configs: Mapping[str, str] | None = None,
+        tiered: bool | None = None,
         validate_only: bool = False,
     ) -> None:
         self._run(
@@ -86,6 +87,7 @@ class BlockingAdmin:
                 partitions,
                 replication_factor=replication_factor,
                 configs=configs,
+                tiered=tiered,
                 validate_only=validate_only,
             )
         )

@@ -16,7 +16,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumerOptions
 from sparklog.client.event_loop_thread import EventLoopThread
-from sparklog.errors import ClosedError, ConnectError, ErrorCode, KafkaError
+from sparklog.errors import ClosedError, ConfigError, ConnectError, ErrorCode, KafkaError
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from tests.unit.client.small_cluster import SmallCluster, run_cluster
@@ -46,6 +46,29 @@ def test_topics_are_created_grown_configured_and_deleted_at_the_controller() -> 
         await admin.delete_topics(["t"])
         assert await admin.list_topics() == {}
         assert {node for node, key, _ in cluster.requests if key in (19, 20, 37, 44)} == {0}
+
+    run_cluster(test)
+
+
+def test_a_topic_is_tiered_by_an_argument_or_by_a_setting() -> None:
+    async def test(_: SmallCluster, client: ClusterClient) -> None:
+        admin, setting = Admin(client), "remote.storage.enable"
+        await admin.create_topic("plain")
+        await admin.create_topic("tiered", tiered=True, configs={"local.retention.ms": "1"})
+        await admin.create_topic("both", tiered=True, configs={setting: "TRUE"})
+        await admin.create_topic("not", tiered=False)
+        found = {
+            name: (await admin.describe_topic_configs(name))[setting]
+            for name in ("plain", "tiered", "both", "not")
+        }
+        assert {name: (each.value, each.source) for name, each in found.items()} == {
+            "plain": ("false", 5),
+            "tiered": ("true", 1),
+            "both": ("true", 1),
+            "not": ("false", 1),
+        }
+        with pytest.raises(ConfigError, match=r"remote\.storage\.enable=false differ; give one"):
+            await admin.create_topic("neither", tiered=True, configs={setting: "false"})
 
     run_cluster(test)
 

@@ -13,6 +13,10 @@ import pytest
 from sparklog.process import ChildError
 from sparklog.storage_backends.local import TEMPORARY_PREFIX
 from sparklog.wire.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from sparklog.wire.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+)
 from sparklog.wire.protocol.messages.metadata import MetadataRequest
 from sparklog.wire.protocol.private import (
     BrokerHeartbeatRequest,
@@ -24,6 +28,8 @@ from tests.unit.driver.control_plane.control_process_rig import WAIT_S, Processe
 from tests.unit.driver.control_plane.driver_fakes import registration
 
 pytestmark = pytest.mark.process
+
+NODE_0 = DescribeConfigsResource(resource_type=4, resource_name="0")
 
 
 @pytest.fixture
@@ -138,6 +144,19 @@ def test_why_it_cannot_start_is_said_in_one_line(
         processes.start(**line)
     assert (refusal.value.kind, message in str(refusal.value)) == (kind, True), str(refusal.value)
     assert "Traceback" not in processes.log()
+
+
+def test_what_opens_the_stores_is_told_on_stdin_only(processes: Processes) -> None:
+    opening = {"secret": "hush-hush"}
+    child = processes.start(storage_options=opening)
+    process = Path(f"/proc/{child.pid}")
+    told = [(process / name).read_text() for name in ("cmdline", "environ")]
+    told += [str(ask(child, NodeStatusRequest(), DescribeConfigsRequest(resources=(NODE_0,))))]
+    with pytest.raises(ChildError) as refusal:
+        processes.start(storage_options=opening, listen_host=5)
+    told += [str(refusal.value), processes.log()]
+    told += [path.read_text() for path in (processes.folder / "journal").iterdir()]
+    assert not any("hush-hush" in text for text in told)
 
 
 def test_a_damaged_journal_is_named(processes: Processes) -> None:

@@ -169,16 +169,28 @@ def test_after_kill_9_it_is_back_with_all_its_state(bucket: Bucket) -> None:
     assert bucket.backend.exists(commit_name(len(creator.acknowledged)))
 
 
+def test_the_options_of_the_journal_open_the_remote_dir_too(bucket: Bucket) -> None:
+    remote = bucket.url.replace("journal", "log")
+    child = bucket.start(settings={"remote.dir": remote})
+    store = open_backend(remote, bucket.options)
+    assert store.list("") == ["cluster.json"]
+    assert json.loads(store.read("cluster.json")) == {"cluster_id": child.ready["cluster_id"]}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"journal_dir": "s3://no-such-bucket/x"}, "the bucket does not exist; create it"),
+        (
+            {"settings": {"remote.dir": "s3://no-such-bucket/log"}},
+            "remote_dir=s3://no-such-bucket/log cannot be used: .* the bucket does not exist",
+        ),
         ({"storage_options": {}}, "no credentials were found"),
         ({"storage_options": [1]}, "stdin must be one JSON line"),
         ({"journal_dir": "fsspec+memory://x/y"}, "choose a journal_dir on a local disk or on an"),
     ],
 )
-def test_why_a_bucket_cannot_hold_the_journal_is_said_in_one_line(
+def test_why_a_bucket_cannot_be_used_is_said_in_one_line(
     bucket: Bucket, changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

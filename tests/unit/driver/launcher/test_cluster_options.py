@@ -9,6 +9,7 @@ from sparklog.cluster import Cluster, connect, start, start_processes
 from sparklog.driver.launcher.racks import Racks
 from sparklog.errors import ConfigError, StartError
 from sparklog.session import default_master, session_settings
+from sparklog.start_options import launch_options
 
 
 @pytest.mark.parametrize(
@@ -23,6 +24,22 @@ from sparklog.session import default_master, session_settings
         ({"data_dir": "s3://x"}, StartError, "only journal_dir may be in an object store"),
         ({"journal_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
         ({"journal_dir": "file:/x"}, ConfigError, "lost a slash; write file:///x"),
+        ({"remote_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
+        ({"remote_dir": " "}, ConfigError, "remote_dir is empty; give a folder, or a URL such as"),
+        ({"remote_dir": "memory://x"}, ConfigError, "every process has a memory of its own"),
+        (
+            {"remote_dir": "/a", "settings": {"remote.dir": "/b"}},
+            ConfigError,
+            "remote_dir=/a and the setting remote.dir=/b differ; give one of them",
+        ),
+        ({"remote_dir": "/a", "settings": {"remote.dir": ""}}, ConfigError, "give one of them"),
+        (
+            {"remote_dir": "s3://b/x/", "journal_dir": "s3://b/x"},
+            ConfigError,
+            "remote_dir=s3://b/x/ is also the journal_dir or a data_dir",
+        ),
+        ({"data_dir": "/a", "remote_dir": "file:///a/journal"}, ConfigError, "is also the journal"),
+        ({"data_dir": ["/a", "/b"], "remote_dir": "/b"}, ConfigError, "or a data_dir"),
         ({"storage_options": {"key": b"x"}}, ConfigError, "give texts, numbers, lists"),
         ({"data_dir": ["/a", "memory://x"]}, StartError, "local folders"),
         ({"data_dir": []}, ConfigError, "one folder, or several"),
@@ -35,6 +52,24 @@ def test_wrong_options_are_refused_before_anything_starts(
     with pytest.raises(kind, match=message):
         start_processes(**{"data_dir": tmp_path / "data", **options})
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("remote_dir", "settings", "resolved"),
+    [
+        (None, {}, {}),
+        (None, {"remote.dir": ""}, {"remote.dir": ""}),
+        ("s3://bucket/log", {}, {"remote.dir": "s3://bucket/log"}),
+        (Path("x/y"), {}, {"remote.dir": f"{os.getcwd()}/x/y"}),
+        (None, {"remote.dir": "~/x"}, {"remote.dir": f"{Path.home()}/x"}),
+        (f"{os.getcwd()}/x", {"remote.dir": "x"}, {"remote.dir": f"{os.getcwd()}/x"}),
+    ],
+)
+def test_the_remote_dir_becomes_a_setting_of_all_nodes(
+    remote_dir: Any, settings: dict[str, str], resolved: dict[str, str]
+) -> None:
+    options = launch_options(1, 0, "/a", None, remote_dir, "127.0.0.1", 0, settings, None)
+    assert options["settings"] == resolved
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,6 @@ from typing import Any
 import pytest
 
 from sparklog.driver.launcher import broker_keeper, fleet
-from sparklog.driver.launcher.control_plane_process import (
-    ControlPlaneProcess,
-    ControlProcessOptions,
-)
 from sparklog.driver.launcher.engines import Job, JobLost
 from sparklog.driver.launcher.launcher import Launcher, LaunchOptions
 from sparklog.driver.launcher.racks import Racks
@@ -22,7 +18,7 @@ from sparklog.errors import ErrorCode, KafkaError, StartError
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import Endpoint
 from sparklog.wire.protocol.private import AssignedBroker
-from tests.support.running import has_ended, ours
+from tests.support.running import ours
 from tests.support.waiting import wait_for
 from tests.unit.driver.launcher.launcher_fakes import FakeCalls, FakeEngine, executor
 
@@ -98,6 +94,7 @@ def test_start_and_stop_in_order(make: Callable[..., Case], tmp_path: Path) -> N
             "executor_id": "1",
             "job": "broker-2",
             "settings": {"num.partitions": "3"},
+            "remote_options": {},
             "lock_wait_s": 15,
         },
     }
@@ -148,6 +145,23 @@ def test_a_host_that_comes_later_has_no_rack(
     case.launcher.stop()
     assert case.engine.jobs[-1].payload["broker"]["settings"] == {}
     assert "broker 1 goes to h9, which has no rack" in caplog.text
+
+
+def test_what_opens_the_remote_dir_goes_to_every_broker_and_to_no_waiting_spare(
+    make: Callable[..., Case],
+) -> None:
+    opening = {"secret": "hush", "client_kwargs": {"region_name": "x"}}
+    case = make(spares=1, settings={"remote.dir": "s3://bucket/log"}, storage_options=opening)
+    case.launcher.start()
+    wait_for(lambda: len(case.engine.jobs) == 3)
+    told = {job.name: job.payload["broker"].get("remote_options") for job in case.engine.jobs}
+    case.calls.asking_spares = {"spare-1"}
+    case.engine.end("broker-1", JobLost("its executor died"))
+    wait_for(lambda: "spare-1" in case.calls.work)
+    case.launcher.stop()
+    assert told == {"broker-1": opening, "broker-2": opening, "spare-1": None}
+    assert case.calls.work["spare-1"]["remote_options"] == opening
+    assert "hush" not in f"{case.options} {case.engine.jobs}"
 
 
 def test_a_second_cluster_on_the_same_folder_is_refused(make: Callable[..., Case]) -> None:
@@ -427,51 +441,3 @@ def test_notes_that_are_no_text_are_no_crash(make: Callable[..., Case], tmp_path
     (tmp_path / "broker-1").mkdir()
     (tmp_path / "broker-1" / "meta.properties").write_bytes(b"\xff\xfe\ncluster.id=A\n")
     assert make().launcher.control_plane.cluster_id == ""
-
-
-def control_options(tmp_path: Path, mode: str = "serve") -> ControlProcessOptions:
-    return ControlProcessOptions(
-        journal_dir=str(tmp_path / "journal"),
-        host="127.0.0.1",
-        port=0,
-        settings={"echo": str(tmp_path / "lives")},
-        log_path=tmp_path / "control.log",
-        command=[sys.executable, FAKE, mode],
-    )
-
-
-def lives_of(folder: Path) -> int:
-    """Children that have written their line."""
-    file = folder / "lives"
-    return len(file.read_text().splitlines()) if file.exists() else 0
-
-
-def test_a_killed_control_plane_is_restarted_on_its_port(tmp_path: Path) -> None:
-    control = ControlPlaneProcess(control_options(tmp_path))
-    control.start()
-    try:
-        first = control.pid
-        assert first is not None
-        wait_for(lambda: lives_of(tmp_path) == 1)
-        os.kill(first, 9)
-        wait_for(lambda: control.restarts == 1)
-        wait_for(lambda: lives_of(tmp_path) == 2)
-        assert control.pid not in (None, first)
-        assert control.endpoint == Endpoint("127.0.0.1", 4321)
-    finally:
-        control.stop()
-    import json
-
-    lives = [json.loads(line) for line in (tmp_path / "lives").read_text().splitlines()]
-    assert [(life["port"], life["expected_cluster_id"]) for life in lives] == [
-        (0, None),
-        (4321, "fake-cluster"),
-    ]
-    assert all(has_ended(life["pid"]) for life in lives)
-
-
-def test_a_control_plane_that_does_not_start_is_an_error(tmp_path: Path) -> None:
-    control = ControlPlaneProcess(control_options(tmp_path, "crash"))
-    with pytest.raises(StartError, match=r"the control plane does not start: .* exit code 7"):
-        control.start()
-    control.stop()
