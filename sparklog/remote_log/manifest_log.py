@@ -132,6 +132,11 @@ class ManifestLog:
         return self._log.url
 
     @property
+    def is_loaded(self) -> bool:
+        """Whether ``manifest`` may be used."""
+        return self._manifest is not None
+
+    @property
     def manifest(self) -> Manifest:
         """The manifest as of the last call.  Call ``load``, ``refresh`` or ``begin_leadership``
         first.  A later call changes or replaces it."""
@@ -197,6 +202,16 @@ class ManifestLog:
                 self.refresh()
         raise self._crowded()
 
+    def confirm_leadership(self) -> Manifest:
+        """Read the commits since the last call, as the leader that has begun.
+
+        Raises:
+            DeposedLeaderError: another leader has taken the manifest over.
+        """
+        self.refresh()
+        self.check_leadership()
+        return self.manifest
+
     def commit(self, records: Sequence[ManifestRecord], now_ms: int) -> None:
         """Make records durable, and replay them on the manifest.
 
@@ -221,7 +236,7 @@ class ManifestLog:
         if self._attempts and self._find_out(records):
             return
         for _ in range(ATTEMPTS_MAX):
-            self._check_leadership()
+            self.check_leadership()
             self.manifest.check(records)
             check_readable(records)
             if self._write(records, now_ms):
@@ -230,7 +245,8 @@ class ManifestLog:
             self.refresh()
         raise self._crowded()
 
-    def _check_leadership(self) -> None:
+    def check_leadership(self) -> None:
+        """Raises DeposedLeaderError if another leader has taken over, as far as was read."""
         if (self.manifest.leader_epoch, self.manifest.leader_nonce) != self._leader:
             raise self._deposed()
 

@@ -1,44 +1,70 @@
 """The remote logs as a broker uses them: calls with plain values, each of which blocks.
 
-Owns: the manifests in use, and which objects a call reads, writes or deletes.  Must not know where
-it runs: in a process of its own, or in the worker threads of a simulation.
+Owns: which objects a call reads, writes or deletes, and which changes of a manifest it makes.  Must
+not know where it runs: in a process of its own, or in the worker threads of a simulation.
 
 Calls may overlap, in different threads.  Those that change the manifest of one partition follow
-one another.
+one another.  A call that changes a manifest is made by the leader that has taken it over, and may
+be repeated after a StorageError: a change that was made by the first call is not made again.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
-from sparklog.remote_log import names
+from sparklog.remote_log import names, sweep, takeover
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
-from sparklog.remote_log.manifest import Manifest
-from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.remote_log.manifest import Manifest, MisfitError, Records
+from sparklog.remote_log.manifest_log import DeposedLeaderError
+from sparklog.remote_log.open_manifests import (
+    NewLock,
+    NotLeadingError,
+    OpenManifests,
+    RemotePartition,
+    commit,
+)
 from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.sweep import SweptOrphans, SweptTopics
+from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
-from sparklog.types import NO_OFFSET, OffsetTimestamp
+from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
+from sparklog.wire.records.record_search import SearchBudget
+
+__all__ = [
+    "COPY_MS_MAX",
+    "GARBAGE_SEGMENTS_MAX",
+    "FollowerState",
+    "LeaderLog",
+    "NotLeadingError",
+    "ReadObject",
+    "RemoteLogService",
+    "RemoteLogState",
+    "RemotePartition",
+    "ShortLineageError",
+    "SweptOrphans",
+    "SweptTopics",
+]
+
+#: A copy that began longer ago than this, in milliseconds, is not added any more.
+COPY_MS_MAX: Final = 12 * 60 * 60 * 1000
+#: Most segments whose objects one call deletes.
+GARBAGE_SEGMENTS_MAX: Final = 1000
 
 T = TypeVar("T")
 
 
-class RemotePartition(NamedTuple):
-    """A partition of the topic with this id."""
-
-    topic_id: UUID
-    partition: int
-
-
 class RemoteLogState(NamedTuple):
     """A remote log after a call.  Without segments ``end_offset`` is NO_OFFSET.
+
+    The log starts at ``log_start_offset`` or, if the leader knows better, above.  After an unclean
+    election the leader's log may end below: all its records were deleted before, so it continues at
+    the log start.
 
     ``log_bytes`` are those that retention counts, ``remote_bytes`` those of all objects.
     """
@@ -50,21 +76,12 @@ class RemoteLogState(NamedTuple):
     remote_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderLog:
-    """The log of a leader: its offsets, and its leader epochs from the log start on."""
-
-    log_start_offset: int
-    local_log_start_offset: int
-    log_end_offset: int
-    leader_epochs: tuple[EpochStart, ...]
-
-
 class FollowerState(NamedTuple):
     """The state with which a follower may start at ``offset``.
 
-    ``leader_epochs`` reach from the log start to the offset.  ``producer_snapshot`` is None if the
-    log that was copied had none there.
+    ``leader_epochs`` reach from the log start, as it was when the segment was copied, exactly to
+    the offset.  ``producer_snapshot`` is None if the log that was copied had none there, or if it
+    is not known (see ``SegmentShortened``).
     """
 
     offset: int
@@ -74,15 +91,6 @@ class FollowerState(NamedTuple):
 
 #: Reads (object path, object size, offset, size) of an object.
 ReadObject: TypeAlias = Callable[[str, int, int, int], bytes]
-
-
-@dataclass(slots=True)
-class _OpenManifest:
-    """A manifest in use.  ``lock`` is held by every call that changes or looks at it."""
-
-    log: ManifestLog
-    lock: AbstractContextManager[Any]
-    is_loaded: bool = False
 
 
 class RemoteLogService:
@@ -95,7 +103,9 @@ class RemoteLogService:
         moved: called with the number of copied bytes; may wait.
         new_lock: makes a lock, where calls overlap.
 
-    All methods raise StorageError when the store fails; the call may be repeated then.
+    All methods raise StorageError when the store fails; the call may be repeated then.  They raise
+    ManifestError when a manifest is damaged.  Those of a leader raise NotLeadingError when it has
+    not begun in this process, and DeposedLeaderError when another leader has taken over.
     """
 
     def __init__(
@@ -105,16 +115,14 @@ class RemoteLogService:
         *,
         read: ReadObject | None = None,
         moved: Callable[[CopyJob, int], None] = lambda job, size: None,
-        new_lock: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        new_lock: NewLock = nullcontext,
     ) -> None:
         self._remote = remote
         self._open_local = open_local
         self._read = read or (lambda path, _, offset, size: remote.read(path, offset, size))
         self._moved = moved
-        self._new_lock = new_lock
         self._parts = PartCache()
-        self._manifests: dict[RemotePartition, _OpenManifest] = {}
-        self._guard = new_lock()
+        self._manifests = OpenManifests(remote, new_lock)
 
     def check(self, cluster_id: str) -> None:
         """Check that the store can hold manifests, can be written, and belongs to this cluster.
@@ -157,22 +165,32 @@ class RemoteLogService:
     ) -> RemoteLogState:
         """Take the manifest over for a new leader, and make it agree with the leader's log.
 
-        After an unclean election the segments may have records that the leader does not have; these
-        segments leave the manifest.  If the leader's files begin above the end of the segments
-        then, the records between them are lost, and all segments leave the manifest.
+        A leader that has begun already begins again, also after a restart in the same epoch with
+        the same nonce.  What leaves the manifest is told in ``takeover``.  Of a segment in which
+        the logs diverge, the beginning stays if the leader's files do not have it.
 
-        Raises DeposedLeaderError: a newer leader has taken it over.
+        Raises:
+            DeposedLeaderError: a leader of a higher epoch has taken the manifest over, or another
+                leader of the same epoch.
+            ShortLineageError: the leader epochs of the log begin above its start.  Older leaders
+                are shut out already, but this one does not lead.
+            DamagedObjectError: the segment in which the logs diverge is damaged, and its beginning
+                must stay.
         """
-        with self._changing(partition) as manifest_log:
+        with self._manifests.taking_over(partition) as manifest_log:
             manifest = manifest_log.begin_leadership(leader_epoch, nonce, now_ms)
-            diverges_at = manifest.divergence(log.leader_epochs, log.log_end_offset)
-            if diverges_at is not None:
-                manifest_log.commit(manifest.truncate_after(diverges_at, now_ms), now_ms)
-            end = manifest.end_offset
-            has_gap = end is None or end < log.local_log_start_offset
-            start = log.local_log_start_offset if has_gap else log.log_start_offset
-            manifest_log.commit(manifest.move_log_start(start, now_ms), now_ms)
-            return _state(manifest)
+            offset = takeover.diverges_at(manifest, log, manifest_log.url)
+            if offset is not None:
+                whole = takeover.segment_to_shorten(manifest, log, offset)
+                shortened = whole and self._reader(partition, whole).beginning(whole, offset)
+                commit(
+                    manifest_log,
+                    lambda each: each.truncate_after(offset, now_ms, shortened),
+                    now_ms,
+                )
+            start = takeover.log_start(manifest_log.manifest, log)
+            commit(manifest_log, lambda each: each.move_log_start(start, now_ms), now_ms)
+            return _state(manifest_log.manifest)
 
     def copy(self, job: CopyJob) -> RemoteSegment:
         """Copy a segment.  It is not in the log before ``add_segment``.
@@ -185,19 +203,38 @@ class RemoteLogService:
     def add_segment(
         self, partition: RemotePartition, segment: RemoteSegment, now_ms: int
     ) -> RemoteLogState:
-        """Add a copied segment.  Raises DeposedLeaderError, MisfitError."""
-        with self._changing(partition) as manifest_log:
-            manifest_log.commit(manifest_log.manifest.add_segment(segment), now_ms)
+        """Add a segment that this leader has copied.
+
+        Nothing changes if the log has these offsets already, or starts above them: the call is
+        repeated, or an earlier copy was added by a call whose answer was lost.  The state tells
+        where the next copy begins; the objects of a copy that was not added are orphans.
+
+        Raises:
+            DeposedLeaderError: another leader has taken over, or the copy was made in another
+                leader epoch.
+            MisfitError: the segment begins above the end of the log, or its copy began longer than
+                COPY_MS_MAX ago, so that ``sweep_orphans`` may have deleted it; copy it again.
+        """
+
+        def decide(manifest: Manifest) -> Records:
+            return () if _has_passed(manifest, segment) else manifest.add_segment(segment)
+
+        with self._manifests.leading(partition) as manifest_log:
+            _check_copy(segment, manifest_log.manifest.leader_epoch, now_ms)
+            commit(manifest_log, decide, now_ms)
             return _state(manifest_log.manifest)
 
     def move_log_start(
         self, partition: RemotePartition, offset: int, now_ms: int
     ) -> RemoteLogState:
-        """Move the log start up; segments below it become garbage.  Raises DeposedLeaderError."""
-        with self._changing(partition) as manifest_log:
-            manifest = manifest_log.manifest
-            manifest_log.commit(manifest.move_log_start(offset, now_ms), now_ms)
-            return _state(manifest)
+        """Move the log start up; segments below it become garbage.
+
+        Nothing changes if the log starts there or above already.  Raises MisfitError if it has
+        segments, never had a start, and the offset lies below them.
+        """
+        with self._manifests.leading(partition) as manifest_log:
+            commit(manifest_log, lambda each: each.move_log_start(offset, now_ms), now_ms)
+            return _state(manifest_log.manifest)
 
     def retained_from(
         self,
@@ -210,7 +247,7 @@ class RemoteLogService:
     ) -> int:
         """The offset at which the log starts after retention, which counts both tiers; NO_OFFSET
         if nothing goes.  See ``Manifest.expired``."""
-        with self._changing(partition) as manifest_log:
+        with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.manifest
             expired = manifest.expired(
                 retention_ms=retention_ms,
@@ -221,37 +258,81 @@ class RemoteLogService:
             return manifest.end_of_first(len(expired)) if expired else NO_OFFSET
 
     def collect_garbage(self, partition: RemotePartition, delay_ms: int, now_ms: int) -> int:
-        """Delete the objects of segments that left the manifest ``delay_ms`` ago; return how many
-        segments.  Raises DeposedLeaderError."""
-        with self._changing(partition) as manifest_log:
-            manifest = manifest_log.manifest
-            due = manifest.garbage_due(now_ms, delay_ms)
-            if due:
-                folder = names.segments_folder(*partition)
-                self._remote.delete_many(
-                    [
-                        path
-                        for each in due
-                        for path in (
-                            names.log_object(folder, each),
-                            names.indexes_object(folder, each),
-                        )
-                    ]
-                )
-                manifest_log.commit(manifest.delete_objects(due), now_ms)
-            return len(due)
+        """Delete the objects of segments that left the manifest at least ``delay_ms`` ago, at most
+        GARBAGE_SEGMENTS_MAX; return how many segments."""
+        with self._manifests.leading(partition) as manifest_log:
+            due = manifest_log.manifest.garbage_due(now_ms, delay_ms)[:GARBAGE_SEGMENTS_MAX]
+        if not due:
+            return 0
+        # Garbage stays garbage, so readers need not wait for this.
+        folder = names.segments_folder(*partition)
+        self._remote.delete_many([path for each in due for path in names.objects(folder, each)])
+
+        def decide(manifest: Manifest) -> Records:
+            garbage = set(manifest.garbage_ids)
+            left = [each for each in due if each in garbage]
+            return manifest.delete_objects(left) if left else ()
+
+        with self._manifests.leading(partition) as manifest_log:
+            commit(manifest_log, decide, now_ms)
+        return len(due)
+
+    # -- orphans
+
+    def sweep_orphans(self, partition: RemotePartition, now_ms: int, age_ms: int) -> SweptOrphans:
+        """Delete the objects of copies that began at least ``age_ms`` ago and that no manifest
+        names, as their garbage neither.
+
+        ``age_ms`` is well above COPY_MS_MAX, for instance a day.  Unfinished uploads stay.
+        """
+        assert age_ms > COPY_MS_MAX, "a copy that may still be added is no orphan"
+        folder = names.segments_folder(*partition)
+        found = self._remote.list(folder)
+        with self._manifests.leading(partition) as manifest_log:
+            manifest = manifest_log.confirm_leadership()
+            orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
+        self._remote.delete_many([f"{folder}/{name}" for name in orphans])
+        return SweptOrphans(deleted=len(orphans), unknown=unknown)
+
+    def sweep_topics(
+        self, known_topic_ids: Collection[UUID], now_ms: int, age_ms: int
+    ) -> SweptTopics:
+        """Delete everything of topics that have been unknown for ``age_ms``.  See ``sweep``.
+
+        One broker of the cluster calls this.  ``known_topic_ids`` are those of an image of the
+        cluster that is as new as possible.
+        """
+        return sweep.sweep_topics(self._remote, known_topic_ids, now_ms, age_ms)
 
     # -- reading
 
+    def state(self, partition: RemotePartition) -> RemoteLogState:
+        """The state as of now, for any broker."""
+        return self._manifests.look(partition, _state, refreshes=True)
+
     def read(
-        self, partition: RemotePartition, offset: int, max_bytes: int, *, with_aborted: bool
+        self,
+        partition: RemotePartition,
+        offset: int,
+        max_bytes: int,
+        *,
+        with_aborted: bool,
+        leader_epoch: int = NO_LEADER_EPOCH,
     ) -> RemoteRead:
         """Read whole batches from the batch that holds ``offset`` on, at least one.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the offset.
+        ``leader_epoch`` is the newest one that the caller knows of.  A manifest of an older leader
+        is read again first, because it may have segments that an unclean election has removed.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the offset, or it lies below the
+        log start.
         """
 
-        def read_in(segment: RemoteSegment) -> RemoteRead:
+        def find(manifest: Manifest) -> RemoteSegment | None:
+            start = manifest.log_start_offset
+            return None if start is not None and offset < start else manifest.segment_at(offset)
+
+        def use(segment: RemoteSegment) -> RemoteRead:
             return self._reader(partition, segment).read_batches(
                 segment,
                 offset,
@@ -260,34 +341,56 @@ class RemoteLogService:
                 with_aborted=with_aborted,
             )
 
-        return self._in_segment(partition, offset, read_in)
+        return self._in_segment(partition, offset, find, use, leader_epoch)
 
     def find_timestamp(
         self, partition: RemotePartition, timestamp: int, start_offset: int
     ) -> OffsetTimestamp | None:
         """The first record from ``start_offset`` on with at least this timestamp (ms); None if the
         segments have none."""
-        first = self._look(partition, lambda manifest: manifest.first_by_time(timestamp))
-        offset = start_offset if first is None else max(first.base_offset, start_offset)
-        while first is not None:
-            segment = self._look(partition, partial(_segment_at, offset))
-            if segment is None:
-                return None
-            reader = self._reader(partition, segment)
-            found = reader.find_timestamp(segment, timestamp, start_offset=start_offset)
+        for is_last in (False, True):
+            refreshes = is_last or not self._manifests.leads(partition)
+            try:
+                return self._search(partition, timestamp, start_offset, refreshes=refreshes)
+            except MissingPathError:
+                if is_last:
+                    raise
+        raise AssertionError("the last search returns or raises")
+
+    def _search(
+        self, partition: RemotePartition, timestamp: int, start_offset: int, *, refreshes: bool
+    ) -> OffsetTimestamp | None:
+        def find_first(manifest: Manifest) -> RemoteSegment | None:
+            first = manifest.first_by_time(timestamp)
+            if first is None or first.base_offset >= start_offset:
+                return first
+            return manifest.segment_at(start_offset)
+
+        budget = SearchBudget()
+        segment = self._manifests.look(partition, find_first, refreshes=refreshes)
+        while segment is not None:
+            found = self._reader(partition, segment).find_timestamp(
+                segment, timestamp, start_offset=start_offset, budget=budget
+            )
             if found is not None:
                 return found
-            offset = segment.next_offset
+            segment = self._manifests.look(partition, _finder(segment.next_offset))
         return None
 
-    def follower_state(self, partition: RemotePartition, local_start: int) -> FollowerState:
+    def follower_state(
+        self,
+        partition: RemotePartition,
+        local_start: int,
+        *,
+        leader_epoch: int = NO_LEADER_EPOCH,
+    ) -> FollowerState:
         """The state for a follower that starts at the end of the segment with the last record below
-        ``local_start``.
+        ``local_start``.  For ``leader_epoch`` see ``read``.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds that record.
         """
 
-        def read_in(segment: RemoteSegment) -> FollowerState:
+        def use(segment: RemoteSegment) -> FollowerState:
             reader = self._reader(partition, segment)
             return FollowerState(
                 segment.next_offset,
@@ -295,22 +398,28 @@ class RemoteLogService:
                 reader.producer_snapshot(segment),
             )
 
-        return self._in_segment(partition, local_start - 1, read_in)
+        last = local_start - 1
+        return self._in_segment(partition, last, _finder(last), use, leader_epoch)
 
     def segments_between(
         self, partition: RemotePartition, start: int, end: int
     ) -> Sequence[RemoteSegment]:
-        """The segments with offsets in [``start``, ``end``)."""
-        return self._look(partition, lambda manifest: manifest.segments_between(start, end))
+        """The segments with offsets in [``start``, ``end``), as this process knows them."""
+        return self._manifests.look(partition, lambda each: each.segments_between(start, end))
 
     def _in_segment(
-        self, partition: RemotePartition, offset: int, use: Callable[[RemoteSegment], T]
+        self,
+        partition: RemotePartition,
+        offset: int,
+        find: Callable[[Manifest], RemoteSegment | None],
+        use: Callable[[RemoteSegment], T],
+        leader_epoch: int,
     ) -> T:
-        """Use the segment that holds an offset.  The manifest is read again if there is none, or if
-        its objects are gone: another broker may have changed it."""
+        """Use the segment that ``find`` finds for an offset.  The manifest is read again if there
+        is none, or if its objects are gone: another broker may have changed it."""
         for refreshes in (False, True):
-            segment = self._look(
-                partition, lambda manifest: manifest.segment_at(offset), refreshes=refreshes
+            segment = self._manifests.look(
+                partition, find, refreshes=refreshes, leader_epoch=leader_epoch
             )
             if segment is not None:
                 try:
@@ -330,50 +439,44 @@ class RemoteLogService:
         log = names.log_object(folder, segment.segment_id)
 
         def read(path: str, offset: int, size: int) -> bytes:
-            total = segment.log_size if path == log else segment.size - segment.log_size
+            total = segment.log_size if path == log else segment.indexes_size
             return self._read(path, total, offset, size)
 
         return RemoteReader(read, folder, self._parts)
 
-    def _look(
-        self,
-        partition: RemotePartition,
-        look: Callable[[Manifest], T],
-        *,
-        refreshes: bool = False,
-    ) -> T:
-        opened = self._opened(partition)
-        with opened.lock:
-            if refreshes or not opened.is_loaded:
-                opened.log.refresh()
-                opened.is_loaded = True
-            return look(opened.log.manifest)
-
-    # -- manifests
-
-    @contextmanager
-    def _changing(self, partition: RemotePartition) -> Iterator[ManifestLog]:
-        opened = self._opened(partition)
-        with opened.lock:
-            opened.is_loaded = True  # leaders have begun
-            yield opened.log
-
-    def _opened(self, partition: RemotePartition) -> _OpenManifest:
-        with self._guard:
-            opened = self._manifests.get(partition)
-            if opened is None:
-                log = ManifestLog(self._remote, *partition)
-                opened = self._manifests[partition] = _OpenManifest(log, self._new_lock())
-            return opened
-
     def forget(self, partition: RemotePartition) -> None:
-        """Forget a manifest that is not used any more."""
-        with self._guard:
-            self._manifests.pop(partition, None)
+        """Forget a manifest that is not used any more; a leader must begin again."""
+        self._manifests.forget(partition)
 
 
-def _segment_at(offset: int, manifest: Manifest) -> RemoteSegment | None:
-    return manifest.segment_at(offset)
+def _check_copy(segment: RemoteSegment, leader_epoch: int, now_ms: int) -> None:
+    """Raises DeposedLeaderError for a copy of another leader epoch, MisfitError for an old one."""
+    name = segment.segment_id
+    epoch, began_ms = names.copied_in_epoch(name), names.copied_at_ms(name)
+    if epoch is None or began_ms is None:
+        raise MisfitError(f"{name!r} is no id of a segment")
+    if epoch != leader_epoch:
+        raise DeposedLeaderError(
+            f"segment {name} was copied in leader epoch {epoch}, and the manifest is of leader "
+            f"epoch {leader_epoch}; only its leader may add a segment, from its own log"
+        )
+    if began_ms < now_ms - COPY_MS_MAX:
+        raise MisfitError(
+            f"the copy of segment {name} began {now_ms - began_ms} ms ago, so its objects may have "
+            "been swept as orphans; copy the segment again"
+        )
+
+
+def _has_passed(manifest: Manifest, segment: RemoteSegment) -> bool:
+    """Whether the log has the first offset of a segment already, or starts above the segment."""
+    if manifest.end_offset is not None:
+        return segment.base_offset < manifest.end_offset
+    start = manifest.log_start_offset
+    return start is not None and segment.next_offset <= start
+
+
+def _finder(offset: int) -> Callable[[Manifest], RemoteSegment | None]:
+    return lambda manifest: manifest.segment_at(offset)
 
 
 def _state(manifest: Manifest) -> RemoteLogState:

@@ -24,8 +24,12 @@ PURE = (
     "sparklog.remote_log.manifest_draft",
     "sparklog.remote_log.manifest_records",
     "sparklog.remote_log.names",
+    "sparklog.remote_log.open_manifests",  # the store comes from outside, too
     "sparklog.remote_log.remote_segment",
     "sparklog.remote_log.segment_list",
+    "sparklog.remote_log.service",
+    "sparklog.remote_log.sweep",
+    "sparklog.remote_log.takeover",
     "sparklog.wire",
     "sparklog.client.fetch_buffer",
     "sparklog.client.groups.assignors",

@@ -11,8 +11,8 @@ from sparklog.remote_log.remote_segment import EpochStart, Part, PartName, Remot
 INDEXES_SIZE = 30
 
 
-def segment_id(base: int, copy: int = 0, copied_ms: int = 0) -> str:
-    return names.segment_id(base, 0, copied_ms, copy.to_bytes(8, "big"))
+def segment_id(base: int, copy: int = 0, copied_ms: int = 0, copied_in: int = 0) -> str:
+    return names.segment_id(base, copied_in, copied_ms, copy.to_bytes(8, "big"))
 
 
 def segment(
@@ -24,10 +24,11 @@ def segment(
     size: int = 100,
     time: int = 0,
     copied_ms: int = 0,
+    copied_in: int = 0,
 ) -> RemoteSegment:
     """A segment with [base, end); without ``epochs`` all of epoch 1."""
     return RemoteSegment(
-        segment_id=segment_id(base, copy, copied_ms),
+        segment_id=segment_id(base, copy, copied_ms, copied_in),
         base_offset=base,
         next_offset=end,
         log_size=size,

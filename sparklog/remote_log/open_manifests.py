@@ -1,0 +1,140 @@
+"""The manifests that one process uses, each with its lock.
+
+Owns: which manifests are open, which of them this process leads, and when a manifest is read again.
+Must not know what is decided with them, or objects of segments.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+from uuid import UUID
+
+from sparklog.errors import SparklogError
+from sparklog.remote_log.manifest import Manifest, MisfitError, Records
+from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.storage_backends.base import StorageBackend
+from sparklog.types import NO_LEADER_EPOCH
+
+T = TypeVar("T")
+
+#: Makes a lock, where calls overlap.
+NewLock: TypeAlias = Callable[[], AbstractContextManager[Any]]
+
+
+class NotLeadingError(SparklogError):
+    """This process has not taken the manifest over; call ``begin_leadership`` first."""
+
+
+class RemotePartition(NamedTuple):
+    """A partition of the topic with this id."""
+
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class _OpenManifest:
+    """A manifest in use.  ``lock`` is held by every call that changes or looks at it."""
+
+    log: ManifestLog
+    lock: AbstractContextManager[Any]
+    #: Whether this process has taken the manifest over, and it agrees with the leader's log.
+    leads: bool = False
+    #: Whether a call has failed, so that a commit of it may have been written nevertheless.
+    in_doubt: bool = False
+
+
+class OpenManifests:
+    """The manifests in one store that are in use.  Calls may overlap."""
+
+    def __init__(self, store: StorageBackend, new_lock: NewLock) -> None:
+        self._store = store
+        self._new_lock = new_lock
+        self._guard = new_lock()
+        self._opened: dict[RemotePartition, _OpenManifest] = {}
+
+    def look(
+        self,
+        partition: RemotePartition,
+        look: Callable[[Manifest], T],
+        *,
+        refreshes: bool = False,
+        leader_epoch: int = NO_LEADER_EPOCH,
+    ) -> T:
+        """The result of ``look``, which must not keep the manifest.
+
+        Args:
+            refreshes: whether commits that were written meanwhile are read first.
+            leader_epoch: they are read, too, if the manifest is not of this epoch or a later one.
+        """
+        opened = self._open(partition)
+        with opened.lock:
+            log = opened.log
+            if refreshes or not log.is_loaded or log.manifest.leader_epoch < leader_epoch:
+                log.refresh()
+            return look(log.manifest)
+
+    def leads(self, partition: RemotePartition) -> bool:
+        """Whether this process leads, as far as it knows."""
+        return self._open(partition).leads
+
+    @contextmanager
+    def taking_over(self, partition: RemotePartition) -> Iterator[ManifestLog]:
+        """Lead from the end of the ``with`` block on, unless an error ends it."""
+        opened = self._open(partition)
+        with opened.lock:
+            opened.leads, opened.in_doubt = False, True
+            yield opened.log
+            opened.leads, opened.in_doubt = True, False
+
+    @contextmanager
+    def leading(self, partition: RemotePartition) -> Iterator[ManifestLog]:
+        """The manifest, for a change by its leader.
+
+        Raises:
+            NotLeadingError: no leader has begun here.
+            DeposedLeaderError: another leader has taken over, as far as was read.  After a call
+                that has failed, the manifest is read again.
+        """
+        opened = self._open(partition)
+        with opened.lock:
+            if not opened.leads:
+                raise NotLeadingError(
+                    f"no leader of {opened.log.url} has begun in this process; call "
+                    "begin_leadership for it"
+                )
+            if opened.in_doubt:
+                opened.log.confirm_leadership()
+            opened.log.check_leadership()
+            opened.in_doubt = True
+            yield opened.log
+            opened.in_doubt = False
+
+    def _open(self, partition: RemotePartition) -> _OpenManifest:
+        with self._guard:
+            opened = self._opened.get(partition)
+            if opened is None:
+                log = ManifestLog(self._store, *partition)
+                opened = self._opened[partition] = _OpenManifest(log, self._new_lock())
+            return opened
+
+    def forget(self, partition: RemotePartition) -> None:
+        """Close a manifest."""
+        with self._guard:
+            self._opened.pop(partition, None)
+
+
+def commit(log: ManifestLog, decide: Callable[[Manifest], Records], now_ms: int) -> None:
+    """Commit what ``decide`` says.
+
+    An earlier commit of this leader may arrive after all, when it has been decided already.  Then
+    it is decided again.
+
+    Raises DeposedLeaderError, MisfitError, StorageError.
+    """
+    try:
+        log.commit(decide(log.manifest), now_ms)
+    except MisfitError:
+        log.confirm_leadership()
+        log.commit(decide(log.manifest), now_ms)

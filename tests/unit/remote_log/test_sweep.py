@@ -1,0 +1,227 @@
+"""What nothing refers to is deleted, and nothing else."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from sparklog.errors import StorageError
+from sparklog.remote_log import names
+from sparklog.remote_log.service import SweptOrphans, SweptTopics
+from sparklog.remote_log.sweep import find_orphans, sweep_topics
+from sparklog.storage_backends.base import TEMPORARY_PREFIX, FileHalf, StorageBackend
+from sparklog.storage_backends.local import LocalBackend
+from sparklog.storage_backends.memory import MemoryBackend
+from sparklog.storage_backends.registry import open_backend
+from tests.unit.remote_log.segments import commit, manifest_of
+from tests.unit.remote_log.service_fixtures import (
+    DAY_MS,
+    HOUR_MS,
+    PARTITION,
+    SEGMENTS,
+    copied,
+    leader_log,
+    leading,
+    object_names,
+    put_objects,
+    service_of,
+    stored,
+)
+
+A, B = copied(0, 10), copied(10, 20)
+KNOWN, GONE, OTHER = UUID(int=5), UUID(int=6), UUID(int=7)
+
+
+@pytest.fixture(params=["memory", "folder"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileHalf:
+    return MemoryBackend() if request.param == "memory" else LocalBackend(tmp_path / "bucket")
+
+
+# -- orphans of a partition
+
+
+def test_the_orphans_among_the_names_of_a_folder() -> None:
+    manifest = manifest_of(A, B, log_start=0)
+    commit(manifest, manifest.move_log_start(10, 0))
+    old, young = copied(10, 20, copy=1), copied(10, 20, copy=2, copied_ms=8)
+    ours = object_names(A, B, old, young)
+    strange = [old.segment_id, f"{old.segment_id}.txt", f"{old.segment_id}.log.gz", "x.log", ""]
+    assert find_orphans([*ours, *strange], manifest, 7) == (object_names(old), len(strange))
+    assert find_orphans(ours, manifest, 8) == (object_names(old, young), 0)
+
+
+def test_only_orphans_of_some_age_are_deleted(store: FileHalf) -> None:
+    service = leading(store, [A, B])
+    service.move_log_start(PARTITION, 10, 0)
+    old, young = copied(20, 30, copy=1), copied(20, 30, copy=2, copied_ms=1)
+    half = copied(20, 30, copy=3)
+    put_objects(store, A, B, old, young)
+    store.put(f"{SEGMENTS}/{half.segment_id}.log", b"x")
+    store.put(f"{SEGMENTS}/notes.txt", b"x")
+    assert service.sweep_orphans(PARTITION, DAY_MS - 1, DAY_MS) == SweptOrphans(0, 1)
+    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(3, 1)
+    assert store.list(SEGMENTS) == [*object_names(A, B, young), "notes.txt"]
+    assert service.sweep_orphans(PARTITION, 3 * DAY_MS, DAY_MS) == SweptOrphans(2, 1)
+    assert service.sweep_orphans(PARTITION, 3 * DAY_MS, DAY_MS) == SweptOrphans(0, 1)
+
+
+def test_a_sweep_that_fails_half_way_goes_on_later() -> None:
+    store = MemoryBackend()
+    service = leading(store, [A])
+    orphans = [copied(10, 20, copy=each) for each in (1, 2)]
+    put_objects(store, A, *orphans)
+    store.faults.fail_next(operation="delete", under=orphans[1].segment_id)
+    with pytest.raises(StorageError):
+        service.sweep_orphans(PARTITION, DAY_MS, DAY_MS)
+    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(2, 0)
+    assert store.list(SEGMENTS) == object_names(A)
+
+
+def test_a_sweep_reads_what_the_leader_has_written_elsewhere() -> None:
+    """A former process of the same leader has added a segment whose answer was lost."""
+    store = MemoryBackend()
+    former = leading(store, [A])
+    log = leader_log(40, (1, 0))
+    service = service_of(store)
+    service.begin_leadership(PARTITION, 1, "leader-1", log, 0)
+    former.add_segment(PARTITION, B, 0)
+    put_objects(store, A, B)
+    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(0, 0)
+    assert store.list(SEGMENTS) == object_names(A, B)
+
+
+def test_unfinished_uploads_of_a_live_partition_stay(tmp_path: Path) -> None:
+    store = LocalBackend(tmp_path)
+    service = leading(store, [A])
+    put_objects(store, A)
+    upload = tmp_path / SEGMENTS / f"{TEMPORARY_PREFIX}1"
+    upload.write_bytes(b"x")
+    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(0, 0)
+    assert upload.exists()
+
+
+# -- topics
+
+
+def put_topic(store: StorageBackend, topic_id: UUID) -> None:
+    """A topic with two partitions, in three files each."""
+    for partition in (0, 12):
+        folder = names.segments_folder(topic_id, partition)
+        for path in names.objects(folder, A.segment_id):
+            store.put(path, b"x")
+        store.put(f"{names.manifest_folder(topic_id, partition)}/{1:020d}.json", b"{}")
+
+
+def files_of(store: FileHalf, folder: str) -> list[str]:
+    """All files below a folder."""
+    found: list[str] = []
+    for name in store.list(folder):
+        path = f"{folder}/{name}" if folder else name
+        found += files_of(store, path) if store.is_folder(path) else [path]
+    return found
+
+
+def test_an_unknown_topic_is_deleted_when_it_was_unknown_for_long(store: FileHalf) -> None:
+    for each in (KNOWN, GONE):
+        put_topic(store, each)
+    store.put("cluster.json", b"{}")
+    store.put("not-a-topic/file", b"x")
+    kept = [path for path in files_of(store, "") if str(GONE) not in path]
+    service = service_of(store)
+    assert service.sweep_topics({KNOWN}, HOUR_MS, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
+    assert files_of(store, str(GONE))[-1] == names.tombstone_file(GONE)
+    late = service_of(store)  # a tombstone survives the process
+    now_ms = HOUR_MS + DAY_MS
+    assert late.sweep_topics({KNOWN}, now_ms - 1, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
+    assert len(files_of(store, str(GONE))) == 7
+    assert late.sweep_topics({KNOWN}, now_ms, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
+    assert files_of(store, "") == kept
+    assert not store.exists(str(GONE))
+    assert late.sweep_topics({KNOWN}, now_ms, DAY_MS) == SweptTopics(0, 0, 0, 0, 0)
+
+
+def test_a_topic_that_is_known_again_is_as_before(store: FileHalf) -> None:
+    """A broker with an old image has not known the topic for a while."""
+    put_topic(store, GONE)
+    before = files_of(store, "")
+    assert sweep_topics(store, set(), 0, DAY_MS).marked == 1
+    assert sweep_topics(store, {GONE}, DAY_MS, DAY_MS) == SweptTopics(0, 0, 0, 0, 0)
+    assert files_of(store, "") == before
+    assert sweep_topics(store, set(), DAY_MS + 1, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
+    assert sweep_topics(store, set(), 2 * DAY_MS, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
+    assert sweep_topics(store, set(), 2 * DAY_MS + 1, DAY_MS).objects == 6
+
+
+def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) -> None:
+    put_topic(store, GONE)
+    strange = [f"{GONE}/00/segments/a", f"{GONE}/0/other", f"{GONE}/notes.txt"]
+    for path in strange:
+        store.put(path, b"x")
+    sweep_topics(store, set(), 0, DAY_MS)
+    for objects in (6, 0):
+        swept = sweep_topics(store, set(), DAY_MS, DAY_MS)
+        assert swept == SweptTopics(0, 0, 1, objects, 3)
+        assert files_of(store, "") == sorted([*strange, names.tombstone_file(GONE)])
+
+
+@pytest.mark.parametrize("document", [b"", b"[1]", b"{}", b"\xff", b'{"unknown_since_ms":true}'])
+def test_a_damaged_tombstone_begins_the_time_again(document: bytes) -> None:
+    store = MemoryBackend()
+    put_topic(store, GONE)
+    store.put(names.tombstone_file(GONE), document)
+    assert sweep_topics(store, set(), 5 * DAY_MS, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
+    assert sweep_topics(store, set(), 6 * DAY_MS - 1, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
+    assert sweep_topics(store, set(), 6 * DAY_MS, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
+
+
+@pytest.mark.parametrize("worked", range(6))
+def test_a_deletion_of_a_topic_that_fails_half_way_goes_on_at_once(worked: int) -> None:
+    store = MemoryBackend()
+    put_topic(store, GONE)
+    put_topic(store, OTHER)
+    sweep_topics(store, {OTHER}, 0, DAY_MS)
+    *paths, _ = files_of(store, str(GONE))
+    store.faults.fail_next(operation="delete", under=paths[worked])
+    with pytest.raises(StorageError):
+        sweep_topics(store, {OTHER}, DAY_MS, DAY_MS)
+    assert store.exists(names.tombstone_file(GONE))
+    assert sweep_topics(store, {OTHER}, DAY_MS, DAY_MS).deleted == 1
+    assert not store.exists(str(GONE))
+    assert len(files_of(store, "")) == 6
+
+
+def test_a_tombstone_whose_answer_was_lost_counts_from_then_on() -> None:
+    store = MemoryBackend()
+    put_topic(store, GONE)
+    store.faults.fail_next(operation="put_if_absent", after=True)
+    with pytest.raises(StorageError):
+        sweep_topics(store, set(), 7, DAY_MS)
+    assert sweep_topics(store, set(), 7 + DAY_MS, DAY_MS).deleted == 1
+
+
+def test_leftovers_in_the_folders_of_a_deleted_topic_go_with_it(tmp_path: Path) -> None:
+    store = LocalBackend(tmp_path)
+    put_topic(store, GONE)
+    (tmp_path / names.segments_folder(GONE, 0) / f"{TEMPORARY_PREFIX}1").write_bytes(b"x")
+    sweep_topics(store, set(), 0, 0)
+    assert sweep_topics(store, set(), 0, 0) == SweptTopics(0, 0, 1, 6, 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_without_folders_keeps_nothing_of_a_topic() -> None:
+    store = open_backend("fsspec+memory://swept-topics")
+    assert not isinstance(store, FileHalf)
+    put_topic(store, GONE)
+    sweep_topics(store, set(), 0, DAY_MS)
+    assert sweep_topics(store, set(), DAY_MS, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
+    assert store.list("") == []
+
+
+def test_the_topic_of_a_manifest_in_use_can_be_swept_without_harm_to_others() -> None:
+    store = MemoryBackend()
+    service = leading(store, [A])
+    put_topic(store, GONE)
+    service.sweep_topics({PARTITION.topic_id}, 0, DAY_MS)
+    service.sweep_topics({PARTITION.topic_id}, DAY_MS, DAY_MS)
+    assert stored(store).segment_count == 1
+    assert service.add_segment(PARTITION, B, 0).segments == 2
