@@ -121,14 +121,18 @@ class Follower:
         )
 
     @classmethod
-    def open(cls) -> "Follower":
+    def open(cls, **settings: str) -> "Follower":
         log_dir = BrokerDir.take(
             MemoryBackend(), "broker-1", cluster_id="c", node_id=NODE, new=True, new_id=UUID(int=1)
         )
         replica_manager = ReplicaManager(
             node_id=NODE,
             log_dirs=LogDirs([log_dir]),
-            settings={"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "50"},
+            settings={
+                "replica.fetch.backoff.ms": "20",
+                "replica.fetch.wait.max.ms": "50",
+                **settings,
+            },
             counters=BrokerMetrics(),
             now_ms=lambda: NOW,
             monotonic_ms=lambda: NOW,
