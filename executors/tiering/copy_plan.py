@@ -31,7 +31,7 @@ class Candidate(NamedTuple):
 
 
 def next_candidate(
-    segments: Sequence[Segment], remote_end: int, stable_offset: int
+    segments: Sequence[Segment], remote_end: int, stable_offset: int, log_start_offset: int
 ) -> Candidate | None:
     """The next segment to copy; None if there is none now.
 
@@ -39,9 +39,10 @@ def next_candidate(
         segments: of the log, oldest first; the last one is active and never copied.
         remote_end: the end of what is in the bucket, NO_OFFSET if nothing is.
         stable_offset: below it every record is durable and every transaction decided.
+        log_start_offset: segments wholly below it are passed by.
     """
     for segment in segments[:-1]:
-        if segment.next_offset <= remote_end or not segment.size:
+        if segment.next_offset <= max(remote_end, log_start_offset) or not segment.size:
             continue
         if segment.next_offset > stable_offset or segment.stats_pending:
             return None
@@ -72,11 +73,18 @@ def make_job(
 ) -> CopyJob:
     """The job that copies a candidate.  Reads indexes.  Raises StorageError, CorruptLogError.
 
+    A log that starts inside of the candidate is copied from the batch that holds its start: the
+    leader epochs of the records before it may be forgotten.
+
     ``url`` is that of the store of the log; ``nonce`` has eight random bytes.
     """
     segment, first = candidate
     start = 0
-    if first > segment.base_offset:
+    if first < log.log_start_offset:
+        span = segment.locate(log.log_start_offset)
+        if span is not None:
+            first, start = span.base_offset, span.position
+    elif first > segment.base_offset:
         span = segment.locate(first)
         if span is None or span.base_offset < first:
             position = 0 if span is None else span.position
@@ -104,12 +112,19 @@ def make_job(
         start_position=start,
         index_interval_bytes=log.config.index_interval_bytes,
         gaps=log.gaps.is_set,
-        leader_epochs=epochs_of(log, segment.next_offset),
+        leader_epochs=_epochs_from(first, epochs_of(log, segment.next_offset)),
         aborted=tuple(RemoteAbortedTxn(*txn[:3]) for txn in aborted if txn.last_offset >= first),
         folder=names.segments_folder(*partition),
         segment_id=names.segment_id(first, leader_epoch, now_ms, nonce),
         bytes_per_second=bytes_per_second,
     )
+
+
+def _epochs_from(offset: int, epochs: tuple[EpochStart, ...]) -> tuple[EpochStart, ...]:
+    """The epochs, the first of which may begin inside of the batch at ``offset``."""
+    if not epochs or epochs[0].start_offset <= offset:
+        return epochs
+    return (EpochStart(epochs[0].epoch, offset), *epochs[1:])
 
 
 def _file_name(base_offset: int, suffix: str) -> str:

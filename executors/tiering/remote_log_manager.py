@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from sparklog.errors import CorruptLogError, SparklogError, StorageError
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import EpochEntry, Log, Segment, Steps
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.replica_manager import ReplicaManager
@@ -228,13 +228,22 @@ class RemoteLogManager:
         await self._take_state(led, state)
 
     async def _restore_epochs(self, led: Leadership) -> None:
-        """Restore the leader epochs below the local log start, if a crash has lost them."""
+        """Restore the leader epochs below the local log start, if a crash has lost them.
+
+        Without a segment that holds the records before the local log start there is nothing to
+        restore: the log starts there, which the manifest tells.
+        """
         log = led.partition.log
         local_start = log.local_log_start_offset
         is_known = log.leader_epochs.epoch_at(local_start - 1) != NO_LEADER_EPOCH
         if local_start <= log.log_start_offset or is_known:
             return
-        state: FollowerState = await self._call(led, "follower_state", local_start)
+        try:
+            state: FollowerState = await self._call(led, "follower_state", local_start)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return
         entries = [EpochEntry(*each) for each in state.leader_epochs]
         log.leader_epochs.take_over(entries, local_start)
 
@@ -249,8 +258,13 @@ class RemoteLogManager:
         """Copy every segment that can be copied now."""
         while led.state is not None:
             partition, log = led.partition, led.partition.log
-            stable_offset = partition.durable_stable_offset
-            candidate = next_candidate(log.segments, led.state.end_offset, stable_offset)
+            await self._follow_log_start(led)
+            candidate = next_candidate(
+                log.segments,
+                led.state.end_offset,
+                partition.durable_stable_offset,
+                log.log_start_offset,
+            )
             if candidate is None:
                 return
             tp, generation = partition.topic_partition, log.generation
@@ -259,6 +273,8 @@ class RemoteLogManager:
             async with self._copying:  # the process makes one copy at a time
                 if not self._still_leads(led) or log.generation != generation:
                     return
+                if log.log_start_offset > max(led.state.log_start_offset, 0):
+                    continue  # the manifest follows first
                 config = self._replica_manager.broker_config
                 job = make_job(
                     log,
