@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import run_through
 from sparklog.executors.partition import Partition
-from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager import ReplicaManager, find_in_tiers
 from sparklog.service.error_responses import refuse_list_offsets
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, Handled, RequestContext
 from sparklog.slices import SLICE_UNITS, Slices, in_groups
@@ -172,10 +172,16 @@ async def _search(
     part: ListOffsetsPartition,
     isolation: Isolation,
 ) -> ListOffsetsPartitionResponse:
-    """Search the records in a worker thread; the partition may move meanwhile."""
+    """Search the records of both tiers; the partition may move meanwhile."""
     try:
-        search = partition.find_offset(part.timestamp, isolation)
-        found = await replica_manager.searches.run(connection, partition.topic_partition, search)
+        found = await find_in_tiers(
+            replica_manager.searches,
+            replica_manager.remote_reads,
+            connection,
+            partition,
+            part.timestamp,
+            isolation,
+        )
         partition.require_leader(part.current_leader_epoch)
         return _answer(part, found)
     except KafkaError as error:

@@ -26,6 +26,7 @@ from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE,
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
 from sparklog.executors.replica_manager.remote_reads import RemoteReads, RemoteRecords
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager.tier_searches import find_in_tiers
 from sparklog.executors.replica_manager.transaction_verifications import (
     VerifyTransaction,
     no_coordinator,
@@ -51,6 +52,7 @@ __all__ = [
     "apply_retention",
     "close_idle_files",
     "expire_producers",
+    "find_in_tiers",
     "no_coordinator",
     "purge_deleted",
     "synchronous",

@@ -10,6 +10,8 @@ that compete for these places; its other searches wait until these have ended.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -43,8 +45,25 @@ class OffsetSearches:
         search: Steps[OffsetTimestamp | None],
     ) -> OffsetTimestamp | None:
         """The result of the search.  Raises REQUEST_TIMED_OUT at once when too many wait."""
-        if self._count >= SEARCHES_MAX:
+        try:
+            async with self._place(connection):
+                return await self._log_workers.run(topic_partition, search, self._gate)
+        finally:
             search.close()
+
+    async def run_remote(
+        self,
+        connection: ServerConnection,
+        search: Callable[[], Awaitable[OffsetTimestamp | None]],
+    ) -> OffsetTimestamp | None:
+        """As ``run``, for a search in the bucket, which needs no worker thread here."""
+        async with self._place(connection):
+            return await search()
+
+    @asynccontextmanager
+    async def _place(self, connection: ServerConnection) -> AsyncIterator[None]:
+        """A place of the connection.  Raises REQUEST_TIMED_OUT at once when too many wait."""
+        if self._count >= SEARCHES_MAX:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"{SEARCHES_MAX} searches for offsets wait here"
             )
@@ -54,6 +73,6 @@ class OffsetSearches:
         self._count += 1
         try:
             async with turns:
-                return await self._log_workers.run(topic_partition, search, self._gate)
+                yield
         finally:
             self._count -= 1
