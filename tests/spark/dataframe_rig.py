@@ -22,6 +22,11 @@ from tests.support.waiting import wait_for
 #: Tests are over before a second compiler has paid off.
 QUICK_JVM = "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
 FOREVER = {"retention.ms": -1}
+#: The topics of a test may be tiered; their segments are in the bucket soon.
+SOON_TIERED = {
+    "remote.log.manager.task.interval.ms": 200,
+    "log.retention.check.interval.ms": 500,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +118,8 @@ class SharedRig:
         if self._rig is None:
             self._folder = Path(tempfile.mkdtemp(prefix="sparklog-test-"))
             spark = _session()
-            cluster = start(spark, brokers=3, data_dir=self._folder)
+            settings = SOON_TIERED | {"remote.dir": self._folder / "remote"}
+            cluster = start(spark, brokers=3, data_dir=self._folder / "data", settings=settings)
             client = BlockingClient(cluster.bootstrap_servers)
             self._rig = Rig(spark=spark, cluster=cluster, client=client, numbers=count())
         return self._rig
