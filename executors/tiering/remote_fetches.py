@@ -178,7 +178,8 @@ class RemoteFetches:
 
 
 def _kafka_error(partition: Partition, error: SparklogError) -> KafkaError:
-    if isinstance(error, KafkaError):
+    # The log says that the records are there: OFFSET_OUT_OF_RANGE would make a client skip them.
+    if isinstance(error, KafkaError) and error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return error
     return KafkaError(
         ErrorCode.KAFKA_STORAGE_ERROR,

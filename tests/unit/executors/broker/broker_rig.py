@@ -58,6 +58,8 @@ T = TypeVar("T")
 #: Everything in a test ends within this.
 DEADLINE_S = 60.0
 _names = itertools.count(1)
+#: A ``remote_dir`` that stands for a bucket of the rig's own, in which nothing happens by itself.
+OWN_BUCKET = "memory://own"
 SETTINGS = {
     "broker.heartbeat.interval.ms": "50",
     # Longer than a busy machine stands still: who is to be fenced is reported, or says otherwise.
@@ -81,6 +83,9 @@ class Rig:
     def __init__(self, settings: dict[str, str]) -> None:
         self.disk_name = f"rig-{next(_names)}"
         self.settings = {**SETTINGS, **{k.replace("_", "."): v for k, v in settings.items()}}
+        if self.settings.get("remote.dir") == OWN_BUCKET:
+            self.settings["remote.dir"] = f"memory://{self.disk_name}-bucket"
+            self.settings["remote.log.manager.task.interval.ms"] = "3600000"
         self.control: ControlPlane
         self.brokers: dict[int, Broker] = {}
         #: Further arguments of every broker.
@@ -223,6 +228,7 @@ class Rig:
             await self.stop_control()
         for broker_id in self._started:
             forget_disk(self.disk_name_of(broker_id))
+        forget_disk(f"{self.disk_name}-bucket")
 
 
 async def _no_good_byes(*, meanwhile: asyncio.Task[None] | None = None, **_: object) -> None:

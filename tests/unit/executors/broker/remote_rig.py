@@ -13,10 +13,10 @@ from sparklog.executors.replica_manager import RemoteRecords, ReplicaManager
 from sparklog.executors.replica_manager.log_maintenance import apply_local_retention
 from sparklog.types import OffsetTimestamp, TopicPartition
 from tests.support.batches import batch
-from tests.unit.executors.broker.broker_rig import Client, Rig
+from tests.unit.executors.broker.broker_rig import OWN_BUCKET, Client, Rig
 
 #: With it topics may be tiered; nothing reads there.
-REMOTE_DIR = "memory://bucket"
+REMOTE_DIR = OWN_BUCKET
 #: Every batch gets a segment of its own, and nothing stays on the disk that is in the bucket.
 TIERED: Mapping[str, str] = {
     "segment_bytes": "100",

@@ -9,6 +9,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import AbortedTxn
+from sparklog.executors.replica_manager.remote_reads import NoRemoteReads
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.types import Isolation
 from sparklog.wire.protocol.fetch import MAX_VERSION, MIN_VERSION
@@ -153,6 +154,7 @@ def test_an_error_at_once_and_an_error_later() -> None:
 def test_without_a_remote_dir_the_error_says_so(caplog: pytest.LogCaptureFixture) -> None:
     async def test(rig: Rig) -> None:
         client, _ = await rig.with_topic(1, **TIERED)
+        rig.brokers[1].replica_manager.remote_reads = NoRemoteReads()
         await fill_and_move(rig, client)
         error = int(ErrorCode.KAFKA_STORAGE_ERROR)
         assert await client.fetch("t", 2, max_wait_ms=LONG_MS) == (error, [])
@@ -333,5 +335,17 @@ def test_a_role_that_ends_ends_the_wait() -> None:
         rig.brokers[1].replica_manager.drop_roles()
         response = await fetching
         assert found_in(response) == {0: (int(ErrorCode.NOT_LEADER_OR_FOLLOWER), [])}
+
+    run(test, **PATIENT)
+
+
+def test_records_that_the_bucket_lacks_are_not_out_of_range() -> None:
+    """A client would go on at another offset."""
+
+    async def test(rig: Rig) -> None:
+        client, _ = await rig.with_topic(1, **TIERED)
+        await fill_and_move(rig, client)
+        error = int(ErrorCode.KAFKA_STORAGE_ERROR)
+        assert await client.fetch("t", 2, max_wait_ms=LONG_MS) == (error, [])
 
     run(test, **PATIENT)

@@ -12,7 +12,7 @@ from sparklog.executors.replica_manager.log_maintenance import (
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.support.batches import batch
 from tests.support.waiting import until
-from tests.unit.executors.broker.broker_rig import Rig, run
+from tests.unit.executors.broker.broker_rig import OWN_BUCKET, Rig, run
 
 
 def test_retention_deletes_segments_and_moves_the_log_start() -> None:
@@ -185,4 +185,4 @@ def test_local_retention_tells_the_checkpoint_before_files_go() -> None:
         (partition,) = rig.brokers[1].replica_manager
         assert (partition.log.log_start_offset, partition.log.local_log_start_offset) == (0, 3)
 
-    run(test, remote_dir="memory://bucket")
+    run(test, remote_dir=OWN_BUCKET)
