@@ -3,10 +3,14 @@
 Consumers see offsets up to the high watermark, or up to the last stable offset when they read only
 committed data (KIP-98).  LATEST_TIERED and EARLIEST_PENDING_UPLOAD find nothing (offset -1) in a
 topic that is not tiered.
+
+In a tiered topic a timestamp is searched for in the bucket first, then on the broker's disk.  The
+search in the bucket may take ``timeout_ms`` of the request (KIP-1075), or 30 seconds without one.
+The largest timestamp is that of the records on the broker's disk, as in Kafka.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -43,19 +47,26 @@ _SPECIAL_SINCE: Final[Mapping[int, int]] = {
 _PARTITION_UNITS: Final = 6
 #: Searches of one request that run at the same time.
 _SEARCHES_MAX: Final = 64
+#: How long a search in the bucket may take if the request does not say so, as in Kafka.
+_REMOTE_TIMEOUT_MS: Final = 30_000
 
-_Search: TypeAlias = "partial[Coroutine[Any, Any, ListOffsetsPartitionResponse]]"
-_Found: TypeAlias = "ListOffsetsPartitionResponse | _Search"
+_Answer: TypeAlias = Coroutine[Any, Any, ListOffsetsPartitionResponse]
+_Search: TypeAlias = partial[_Answer]
+_Found: TypeAlias = ListOffsetsPartitionResponse | _Search
 
 
 def handler(replica_manager: ReplicaManager) -> ApiHandler:
     def handle(context: RequestContext, request: ListOffsetsRequest) -> Slices[Handled]:
         isolation = _isolation(request)
+        timeout_s = (request.timeout_ms if request.timeout_ms > 0 else _REMOTE_TIMEOUT_MS) / 1000
+        search = partial(_search, replica_manager, context.connection, isolation, timeout_s)
         wanted = yield from _wanted(request)
         found = yield from in_groups(
             wanted.items(),
             lambda of_topic: of_topic[1].values(),
-            lambda of_topic, part: _find(replica_manager, context, isolation, of_topic[0], part),
+            lambda of_topic, part: _find(
+                replica_manager, context.version, isolation, of_topic[0], part, search
+            ),
             lambda of_topic, answers: (of_topic[0], answers),
             _PARTITION_UNITS,
         )
@@ -141,12 +152,13 @@ def _response(
 
 def _find(
     replica_manager: ReplicaManager,
-    context: RequestContext,
+    version: int,
     isolation: Isolation,
     topic: str,
     wanted: _Wanted,
+    search: Callable[[Partition, ListOffsetsPartition], _Answer],
 ) -> _Found:
-    version, part = context.version, wanted.part
+    part = wanted.part
     try:
         if wanted.is_named_twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
@@ -158,7 +170,7 @@ def _find(
         partition = replica_manager.find(topic, part.partition_index)
         partition.require_leader(part.current_leader_epoch)
         if part.timestamp >= 0 or part.timestamp == OffsetSpec.MAX_TIMESTAMP:
-            return partial(_search, replica_manager, context.connection, partition, part, isolation)
+            return partial(search, partition, part)
         return _answer(part, run_through(partition.find_offset(part.timestamp, isolation)))
     except KafkaError as error:
         replica_manager.report_error(TopicPartition(topic, part.partition_index), error)
@@ -168,9 +180,10 @@ def _find(
 async def _search(
     replica_manager: ReplicaManager,
     connection: ServerConnection,
+    isolation: Isolation,
+    remote_timeout_s: float,
     partition: Partition,
     part: ListOffsetsPartition,
-    isolation: Isolation,
 ) -> ListOffsetsPartitionResponse:
     """Search the records of both tiers; the partition may move meanwhile."""
     try:
@@ -181,6 +194,7 @@ async def _search(
             partition,
             part.timestamp,
             isolation,
+            remote_timeout_s=remote_timeout_s,
         )
         partition.require_leader(part.current_leader_epoch)
         return _answer(part, found)

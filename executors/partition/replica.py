@@ -279,9 +279,18 @@ class Replica:
             self._require_known_end()
             return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
         found = yield from look_up(self.log, timestamp)
-        if timestamp in _STARTS:
-            return found
-        if found is not None and found.offset >= end:
+        return found if timestamp in _STARTS else self._found_below(end, found)
+
+    def readable(
+        self, found: OffsetTimestamp | None, isolation: Isolation
+    ) -> OffsetTimestamp | None:
+        """What a search in the bucket has found, or None where the client may not read yet."""
+        return self._found_below(self.readable_end(isolation), found)
+
+    def _found_below(
+        self, end_offset: int, found: OffsetTimestamp | None
+    ) -> OffsetTimestamp | None:
+        if found is not None and found.offset >= end_offset:
             self._require_known_end()
             return None
         return found

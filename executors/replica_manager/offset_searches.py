@@ -1,12 +1,13 @@
 """The limits of searches for offsets by timestamp: running and waiting.
 
 Owns: the bounds, which keep worker threads free for flushes and one client from delaying others.
-Must not know how a log is searched.
+Must not know how a log or a bucket is searched.
 
 Each part of a search decodes a bounded number of bytes in a worker thread
 (``wire/records/record_search.py``).  SEARCHES_AT_ONCE parts of all searches run at the same
 time, so their memory is bounded as a whole.  A connection has at most CONNECTION_SEARCHES searches
-that compete for these places; its other searches wait until these have ended.
+that compete for these places, or search in the bucket; its other searches wait until these have
+ended.
 """
 
 import asyncio
@@ -46,7 +47,7 @@ class OffsetSearches:
     ) -> OffsetTimestamp | None:
         """The result of the search.  Raises REQUEST_TIMED_OUT at once when too many wait."""
         try:
-            async with self._place(connection):
+            async with self._turn(connection):
                 return await self._log_workers.run(topic_partition, search, self._gate)
         finally:
             search.close()
@@ -55,14 +56,23 @@ class OffsetSearches:
         self,
         connection: ServerConnection,
         search: Callable[[], Awaitable[OffsetTimestamp | None]],
+        timeout_s: float,
     ) -> OffsetTimestamp | None:
-        """As ``run``, for a search in the bucket, which needs no worker thread here."""
-        async with self._place(connection):
-            return await search()
+        """The result of a search in the bucket.
+
+        Raises REQUEST_TIMED_OUT after the timeout in seconds, and at once when too many wait.
+        """
+        try:
+            async with asyncio.timeout(timeout_s), self._turn(connection):
+                return await search()
+        except TimeoutError as error:
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, f"the remote_dir has not answered in {timeout_s} s"
+            ) from error
 
     @asynccontextmanager
-    async def _place(self, connection: ServerConnection) -> AsyncIterator[None]:
-        """A place of the connection.  Raises REQUEST_TIMED_OUT at once when too many wait."""
+    async def _turn(self, connection: ServerConnection) -> AsyncIterator[None]:
+        """Wait for one of the connection's places."""
         if self._count >= SEARCHES_MAX:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"{SEARCHES_MAX} searches for offsets wait here"

@@ -35,7 +35,10 @@ class RemoteReads(Protocol):
     def find_timestamp(
         self, partition: Partition, timestamp: int
     ) -> "Awaitable[OffsetTimestamp | None]":
-        """The first record with at least this timestamp (ms).  Raises KafkaError."""
+        """The first record in the bucket, from the log start on, with at least this timestamp (ms).
+
+        None without one; then the files here are searched.  May be cancelled.  Raises KafkaError.
+        """
 
 
 class NoRemoteReads:

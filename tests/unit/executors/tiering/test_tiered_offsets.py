@@ -88,6 +88,7 @@ def test_segments_that_are_deleted_here_meanwhile_are_searched_in_the_bucket() -
             partition,
             1,
             Isolation.READ_COMMITTED,
+            remote_timeout_s=60,
         )
         assert found == OffsetTimestamp(offset=before, timestamp=7)
         assert searched == [before, partition.log.local_log_start_offset]
