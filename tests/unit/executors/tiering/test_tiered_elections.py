@@ -1,0 +1,102 @@
+"""Elections of leaders whose log is not what the bucket had, and reads across them."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from sparklog.executors.tiering.metrics import TieringMetrics
+from sparklog.executors.tiering.remote_fetches import RemoteFetches
+from sparklog.executors.tiering.remote_log_manager import remote_partition
+from sparklog.remote_log.reading import RemoteRead
+from sparklog.remote_log.service import LeaderLog, RemoteLogService
+from sparklog.storage_backends.registry import open_file_half
+from sparklog.types import TopicPartition
+from sparklog.wire.records.builder import Record, encode_batch
+from tests.support.waiting import until
+from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
+
+
+def test_records_that_a_leader_below_the_log_start_acknowledges_stay() -> None:
+    """The log had been deleted up to 12 when a replica that ends at 5 was elected uncleanly."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(5)
+        partition = tiered.partition
+        former = RemoteLogService(tiered.bucket, open_file_half)
+        deleted = LeaderLog(
+            log_start_offset=12, local_log_start_offset=12, log_end_offset=12, leader_epochs=()
+        )
+        former.begin_leadership(
+            remote_partition(partition), partition.leader_epoch, "former", deleted, 0
+        )
+        await tiered.rig.crash_broker()
+        await tiered.rig.start_broker(new=False)
+        await until(lambda: tiered.leader is not None)
+        await tiered.fill(4)  # acknowledged at 5 to 8
+        await tiered.tier()
+        assert tiered.partition.log.log_start_offset <= 5
+        assert await tiered.read_all(5) == tiered.values[5:]
+
+    run_tiered(test)
+
+
+class _Remote:
+    """A bucket whose records are those of the newest leader epoch."""
+
+    def __init__(self) -> None:
+        self.data = b""
+        self.asked: list[dict[str, Any]] = []
+
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> RemoteRead:
+        del method
+        self.asked.append(kwargs)
+        return RemoteRead(self.data, args[1], args[1] + 1)
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+class _Partition:
+    topic_id = None
+    topic_partition = TopicPartition("t", 0)
+    log = SimpleNamespace(local_log_start_offset=1)
+    leader_epoch = 5
+
+
+async def _read(fetches: RemoteFetches, partition: Any) -> bytes:
+    while (found := fetches.read(partition, 0, 1000, with_aborted=False)) is None:
+        await asyncio.sleep(0)
+    return bytes(found.records.read())
+
+
+def test_a_read_says_the_leader_epoch_so_that_an_old_manifest_is_read_again() -> None:
+    remote = _Remote()
+    remote.data = _batch(b"old")
+    partition = _Partition()
+
+    async def test() -> None:
+        await _read(RemoteFetches(remote, lambda tp: None, TieringMetrics()), partition)
+        assert remote.asked[0].get("leader_epoch") == 5
+
+    asyncio.run(test())
+
+
+def test_a_read_that_was_kept_in_an_older_leader_epoch_is_made_anew() -> None:
+    """After an unclean election other records may have these offsets."""
+    remote = _Remote()
+    partition = _Partition()
+
+    async def test() -> None:
+        fetches = RemoteFetches(remote, lambda tp: None, TieringMetrics())
+        remote.data = _batch(b"old")
+        assert await _read(fetches, partition) == remote.data
+        partition.leader_epoch = 6
+        remote.data = _batch(b"new")
+        assert await _read(fetches, partition) == remote.data
+
+    asyncio.run(test())
+
+
+def _batch(value: bytes) -> bytes:
+    return encode_batch([Record(value=value)], base_offset=0)
