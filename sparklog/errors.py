@@ -306,6 +306,10 @@ class LostLogError(StorageError):
     """Files of a log vanished, became shorter or were replaced while a broker owned them."""
 
 
+class GoneLogError(LostLogError):
+    """A lost log of which no log file is left."""
+
+
 class DamagedLogError(StorageError):
     """A log that takes no appends because of a CorruptLogError; the message is that error's."""
 

@@ -7,10 +7,11 @@ A file that was deleted or moved still takes writes through an open descriptor, 
 name detects the loss.  An append detects a file that became shorter (``FileHandle.writev``).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sparklog.errors import LostLogError
+from sparklog.errors import GoneLogError, LostLogError
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.flush import FlushState
 from sparklog.executors.log.names import FULL_TRUNCATION, LOG_SUFFIX, PARTITION_METADATA
@@ -19,10 +20,18 @@ from sparklog.storage_backends.base import FileHalf, FileIdentity
 
 
 class Loss(NamedTuple):
-    """A log file that is missing or wrong, and the reason."""
+    """A log file that is missing or wrong, and the reason.
+
+    ``is_whole`` says that no log file is left.
+    """
 
     path: str
     reason: str
+    is_whole: bool = False
+
+    @property
+    def error(self) -> LostLogError:
+        return (GoneLogError if self.is_whole else LostLogError)(self.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +59,9 @@ class PresenceCheck:
         for path in self.paths:
             if path.rpartition("/")[2] not in names:
                 gone = path if names else self.partition_dir
-                return Loss(path, f"{self.half.url}/{gone} is gone")
+                return Loss(
+                    path, f"{self.half.url}/{gone} is gone", is_whole=not _has_log_file(names)
+                )
         active = self.paths[-1]
         where = f"{self.half.url}/{active}"
         found = self.half.look(active)
@@ -107,15 +118,19 @@ class LogPresence:
 
 
 def require_present(half: FileHalf, partition_dir: str) -> None:
-    """Check that a directory holds its former log.  Raises LostLogError if not.
+    """Check that a directory holds its former log.  Raises LostLogError or GoneLogError if not.
 
     ``partition.metadata`` and the name of the first segment became durable when the log was made.
     """
     names = half.list(partition_dir)
     if not names:
-        raise LostLogError(f"{half.url}/{partition_dir} is gone or empty, and held a log")
+        raise GoneLogError(f"{half.url}/{partition_dir} is gone or empty, and held a log")
+    # While a log is dropped as a whole, it has no segment for a moment.
+    if FULL_TRUNCATION not in names and not _has_log_file(names):
+        raise GoneLogError(f"no log file is left in {half.url}/{partition_dir}")
     if PARTITION_METADATA not in names:
         raise LostLogError(f"{half.url}/{partition_dir}/{PARTITION_METADATA} is gone")
-    # While a log is dropped as a whole, it has no segment for a moment.
-    if FULL_TRUNCATION not in names and not any(name.endswith(LOG_SUFFIX) for name in names):
-        raise LostLogError(f"no log file is left in {half.url}/{partition_dir}")
+
+
+def _has_log_file(names: Iterable[str]) -> bool:
+    return any(name.endswith(LOG_SUFFIX) for name in names)

@@ -106,7 +106,7 @@ class LogWatch:
                 logger.debug("the files of %s could not be checked: %s", tp, answer)
                 self._on_disk_error(tp)
             elif log.presence.is_lost(check, answer):
-                self._on_loss(tp, LostLogError(answer.reason))
+                self._on_loss(tp, answer.error)
 
     def _log(self, tp: TopicPartition) -> Log | None:
         """The log of an open partition, failed or not; None during a truncation."""

@@ -147,6 +147,15 @@ class FollowerRole:
         log.begin_truncation(start.offset, fully=True)
         return True
 
+    def begin_recovery(self, start: TieredStart) -> bool:
+        """See ``Partition.begin_recovery``."""
+        replica, log = self._replica, self._replica.log
+        if replica.state is not None or log.offline is not None or log.truncating or log.size:
+            return False
+        self._truncate_log = partial(log.start_in_tier, start)
+        log.begin_truncation(start.offset, fully=True)
+        return True
+
     def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
         """See ``Partition.begin_torn_write_truncation``."""
         log = self._replica.log

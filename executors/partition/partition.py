@@ -258,6 +258,13 @@ class Partition(Replica):
         """
         return self._follower.begin_start_in_tier(start, leader_epoch=leader_epoch)
 
+    def begin_recovery(self, start: TieredStart) -> bool:
+        """Begin to start this empty log where the records in the bucket end, before a first role.
+
+        Returns False if the log is not empty any more, or the replica has a role.  See ``begin_truncation``.
+        """
+        return self._follower.begin_recovery(start)
+
     def begin_torn_write_truncation(self, leader_epoch: int) -> bool:
         """Begin to drop batches whose leader epoch is above ``leader_epoch``, before a first role.
 

@@ -7,17 +7,22 @@ A log whose files vanished or changed, or that is damaged, is *lost*.  The contr
 takes the replica out of every set from which leaders come, if another replica can lead.  Once the
 cluster image shows that this was done after the loss, nothing depends on the rest of the log any
 more, and the broker copies the leader's log.  Where no other replica can lead, the rest is kept.
+
+A lost log is *gone* if no log file is left of it, or if ``lost.logs.accept`` accepts its loss.  The
+controller takes such a replica of a tiered partition out of every set even if no other can lead.
+Then the broker makes an empty log in its place, and reports that (``log_end_reports``).
 """
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sparklog.errors import (
     ChangedFileError,
     CorruptLogError,
     DamagedLogError,
+    GoneLogError,
     LostLogError,
     SparklogError,
 )
@@ -31,13 +36,15 @@ logger = logging.getLogger(__name__)
 class FailedLog:
     """Why a replica does not work.
 
-    ``lost`` means that the log of another replica is to be copied.  ``leader_epoch`` is the highest
-    leader epoch that this broker knew when the log failed.
+    ``lost`` means that the log of another replica is to be copied, ``gone`` that there is nothing
+    left to save.  ``leader_epoch`` is the highest leader epoch that this broker knew when the log
+    failed.
     """
 
     topic_id: UUID
     error: SparklogError
     lost: bool
+    gone: bool
     leader_epoch: int
 
 
@@ -71,15 +78,26 @@ class FailedLogs:
         topic_id: UUID,
         error: SparklogError,
         state: PartitionImage | None,
+        *,
+        is_tiered: bool = False,
     ) -> None:
         """Note a failure in place of an earlier one.  ``state`` is the partition in the image."""
+        gone = isinstance(error, GoneLogError)
         self._failed[topic_partition] = FailedLog(
             topic_id=topic_id,
             error=error,
             lost=means_loss(error),
+            gone=gone,
             leader_epoch=NO_LEADER_EPOCH if state is None else state.leader_epoch,
         )
-        remedy = _remedy(topic_partition, state, self._node_id) if means_loss(error) else ""
+        remedy = ""
+        if gone and is_tiered:
+            remedy = (
+                "; it is copied anew once another replica leads; if no replica has a log, it goes "
+                "on behind what is in the remote_dir"
+            )
+        elif means_loss(error):
+            remedy = _remedy(topic_partition, state, self._node_id)
         logger.error("%s is offline: %s%s", topic_partition, error, remedy)
 
     def remove(self, topic_partition: TopicPartition) -> FailedLog | None:
@@ -95,6 +113,17 @@ class FailedLogs:
         states = ((tp, image.partition(tp)) for tp in self._failed)
         return [tp for tp, state in states if state is not None and self.may_copy(tp, state)]
 
+    def given_up(self, image: ClusterImage) -> list[TopicPartition]:
+        """The gone logs of partitions that have no leader, because the controller counts on none of
+        these logs any more."""
+        states = ((tp, image.partition(tp)) for tp in self._failed)
+        return [tp for tp, state in states if state is not None and self._is_given_up(tp, state)]
+
+    def accept(self, topic_partition: TopicPartition) -> None:
+        """The operator accepts the loss of what is left of a lost log."""
+        failed = self._failed[topic_partition]
+        self._failed[topic_partition] = replace(failed, gone=True)
+
     def without_other_replica(self, image: ClusterImage) -> list[TopicPartition]:
         """The lost logs of partitions of which no other broker has a replica."""
         states = ((tp, image.partition(tp)) for tp, failed in self._failed.items() if failed.lost)
@@ -105,13 +134,22 @@ class FailedLogs:
         failed = self._failed.get(topic_partition)
         return failed is not None and failed.lost
 
+    def is_gone(self, topic_partition: TopicPartition) -> bool:
+        failed = self._failed.get(topic_partition)
+        return failed is not None and failed.gone
+
     def is_new_failure(self, topic_partition: TopicPartition, error: SparklogError) -> bool:
         """Whether the failure must be added, because it is not known yet.
 
-        A failure is new if it is the log's first one, or a loss after a failure without loss.
+        A failure is new if it is the log's first one, or a worse one than before: a loss, or the
+        loss of everything.
         """
         failed = self._failed.get(topic_partition)
-        return failed is None or (means_loss(error) and not failed.lost)
+        return (
+            failed is None
+            or (means_loss(error) and not failed.lost)
+            or (isinstance(error, GoneLogError) and not failed.gone)
+        )
 
     def may_copy(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
         """Whether the controller has given up this replica's log, and another replica leads.
@@ -122,6 +160,14 @@ class FailedLogs:
         failed = self._failed.get(topic_partition)
         if failed is None or not failed.lost or state.leader in (NO_NODE, self._node_id):
             return False
+        return self._is_out(failed, state)
+
+    def _is_given_up(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
+        failed = self._failed[topic_partition]
+        return failed.gone and state.offline and self._is_out(failed, state)
+
+    def _is_out(self, failed: FailedLog, state: PartitionImage) -> bool:
+        """Whether the controller has taken the replica out of every set, after its loss."""
         counted = (*state.isr, *state.eligible, *state.last_known)
         return state.leader_epoch > failed.leader_epoch and self._node_id not in counted
 

@@ -55,7 +55,10 @@ class HostedPartitions:
         topics = ((tp, self.image.topic(tp.topic)) for tp in self.offline)
         return tuple(
             OfflineReplica(
-                topic_id=topic.topic_id, partition=tp.partition, lost=self.failed.is_lost(tp)
+                topic_id=topic.topic_id,
+                partition=tp.partition,
+                lost=self.failed.is_lost(tp),
+                gone=self.failed.is_gone(tp),
             )
             for tp, topic in topics
             if topic is not None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from sparklog.executors.log_dirs import StrayDirs
+from sparklog.executors.replica_manager.bucket_recoveries import BucketRecoveries
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
 from sparklog.executors.replica_manager.hosted_partitions import HostedPartitions
@@ -34,6 +35,7 @@ class ImageApplier:
         strays: StrayDirs,
         delayed_operations: DelayedOperations,
         replication: ReplicationEvents,
+        recoveries: BucketRecoveries,
     ) -> None:
         self._partitions = partitions
         self._settings = settings
@@ -43,6 +45,7 @@ class ImageApplier:
         self._strays = strays
         self._delayed_operations = delayed_operations
         self._replication = replication
+        self._recoveries = recoveries
         #: The version of the image that was applied last, and the value of ``lead`` then.
         self._applied: tuple[int, bool] | None = None
         self._applying = asyncio.Lock()
@@ -67,7 +70,13 @@ class ImageApplier:
             for tp, topic_id in topic_ids.items():
                 await self._strays.remove_one(tp, topic_id)
             image = self._partitions.image
-            due = self._opener.unopened or self._partitions.failed.replaceable(image)
+            failed = self._partitions.failed
+            due = (
+                self._opener.unopened
+                or failed.replaceable(image)
+                or failed.given_up(image)
+                or self._recoveries.answered
+            )
             if not due or self._applied != (image.version, True):
                 return False
             await self._apply(image, lead=True)
@@ -101,7 +110,8 @@ class ImageApplier:
         if applied is not None and applied[1] == lead and self._settings.broker is config:
             touched = image.touched_after(applied[0])
             if touched is not None:
-                return dict.fromkeys((*touched, *unopened, *partitions.failed))
+                waiting = self._recoveries.waiting
+                return dict.fromkeys((*touched, *unopened, *partitions.failed, *waiting))
         hosted = image.partitions_of(partitions.node_id)
         return dict.fromkeys((*partitions.names(), *partitions.failed, *hosted))
 

@@ -21,7 +21,8 @@ class LogFailureHandler:
     """The failures of one broker's logs and log directories.
 
     ``beat_now`` sends the next heartbeat at once, so that the controller is told of a failed log.
-    ``close_partition`` closes a partition that is not hosted any more.
+    ``close_partition`` closes a partition that is not hosted any more.  ``is_tiered`` tells whether
+    a topic's records are in the bucket too.
     """
 
     def __init__(
@@ -33,12 +34,14 @@ class LogFailureHandler:
         *,
         close_partition: Callable[[Partition], Awaitable[None]],
         beat_now: Callable[[], None],
+        is_tiered: Callable[[str], bool] = lambda topic: False,
     ) -> None:
         self._partitions = partitions
         self._log_dirs = log_dirs
         self._delayed_operations = delayed_operations
         self._close_partition = close_partition
         self._beat_now = beat_now
+        self._is_tiered = is_tiered
         #: Set when no log directory works any more.
         self.disks_gone = asyncio.Event()
         self.disk_watch = DiskWatch(self.handle_log_dir_failure)
@@ -55,7 +58,8 @@ class LogFailureHandler:
     ) -> None:
         """Record that the log of a replica has failed that is not open or is about to be closed."""
         state = self._partitions.image.partition(topic_partition)
-        self._partitions.failed.add(topic_partition, topic_id, error, state)
+        is_tiered = self._is_tiered(topic_partition.topic)
+        self._partitions.failed.add(topic_partition, topic_id, error, state, is_tiered=is_tiered)
         self._beat_now()
 
     def fail_log(self, topic_partition: TopicPartition, error: StorageError) -> None:

@@ -59,12 +59,18 @@ class LostReplicas:
                 continue
             try:
                 if await run_blocking(AcceptedLosses(log_dir).use, tp, config.lost_logs_accept):
-                    points, starts = log_dir.recovery_points, log_dir.log_starts
-                    found[tp] = max(points.get(tp, 0), starts.get(tp, 0))
+                    found[tp] = self.known_end(tp)
                     logger.error("%s goes on with an empty log: its loss is accepted", tp)
             except StorageError as error:
                 logger.error("the loss of %s is not accepted: %s", tp, error)
         return found
+
+    def known_end(self, tp: TopicPartition) -> int:
+        """The offset up to which a lost log had records, as the checkpoints say."""
+        log_dir = self._working_log_dir(tp)
+        if log_dir is None:
+            return 0
+        return max(log_dir.recovery_points.get(tp, 0), log_dir.log_starts.get(tp, 0))
 
     async def make_room(self, tp: TopicPartition, topic_id: UUID, begin_at: int = 0) -> bool:
         """Rename the directory of a lost log, which is not open, so that a new log can be made.

@@ -21,6 +21,7 @@ from sparklog.executors.partition import (
     TransactionEnd,
 )
 from sparklog.executors.replica_manager.bounded_gather import bounded_gather
+from sparklog.executors.replica_manager.bucket_recoveries import BucketRecoveries
 from sparklog.executors.replica_manager.delayed_operations import DelayedOperations
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
 from sparklog.executors.replica_manager.effect_runner import EffectRunner
@@ -103,6 +104,7 @@ class ReplicaManager:
             self.delayed_operations,
             close_partition=self._close_partition,
             beat_now=beat_now,
+            is_tiered=self._is_tiered,
         )
         self._log_manager = LogManager(
             node_id,
@@ -150,19 +152,26 @@ class ReplicaManager:
         )
         #: The remote part of tiered logs; set before the broker serves.
         self.remote_reads: RemoteReads = NoRemoteReads()
+        #: For the tiering, which sets ``find_end``.
+        self.recoveries = BucketRecoveries(
+            self.truncations,
+            on_failure=self.failures.suspect,
+            apply_answers=self.open_again,
+        )
         self._roles = RoleChanges(
             partitions,
             self._settings,
             self.truncations,
             self._log_manager.lost,
+            self.recoveries,
             self.replication_events,
             carry_out=self.carry_out,
             now_ms=now_ms,
             monotonic_ms=monotonic_ms,
         )
-        self._images = self._make_image_applier()
+        self._images = self._make_image_applier(beat_now)
 
-    def _make_image_applier(self) -> ImageApplier:
+    def _make_image_applier(self, beat_now: Callable[[], None]) -> ImageApplier:
         opener = PartitionOpener(
             self._partitions,
             self._log_manager,
@@ -179,6 +188,9 @@ class ReplicaManager:
             self._log_manager,
             close_partition=self._close_partition,
             forget_topic=self._forget_topic,
+            is_tiered=self._is_tiered,
+            recoveries=self.recoveries,
+            beat_now=beat_now,
         )
         return ImageApplier(
             self._partitions,
@@ -189,7 +201,11 @@ class ReplicaManager:
             strays=self.strays,
             delayed_operations=self.delayed_operations,
             replication=self.replication_events,
+            recoveries=self.recoveries,
         )
+
+    def _is_tiered(self, topic: str) -> bool:
+        return self._settings.of_topic(self.image, topic).remote_storage_enable
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions)
@@ -349,6 +365,7 @@ class ReplicaManager:
         Returns the log directories in which every log was closed cleanly.
         """
         self.delayed_operations.close()
+        await self.recoveries.close()
         for partition in self:
             await self._end_log_work(partition)
         partitions = tuple(self)

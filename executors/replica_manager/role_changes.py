@@ -6,7 +6,8 @@ Must not know what a partition does in its role, or how the image arrives.
 
 from collections.abc import Callable, Iterable
 
-from sparklog.executors.partition import Effect
+from sparklog.executors.partition import Effect, Partition
+from sparklog.executors.replica_manager.bucket_recoveries import BucketRecoveries
 from sparklog.executors.replica_manager.dynamic_config import DynamicConfig
 from sparklog.executors.replica_manager.hosted_partitions import HostedPartitions
 from sparklog.executors.replica_manager.listener import ReplicationEvents
@@ -25,6 +26,7 @@ class RoleChanges:
         settings: DynamicConfig,
         truncations: Truncations,
         lost: LostReplicas,
+        recoveries: BucketRecoveries,
         replication: ReplicationEvents,
         *,
         carry_out: Callable[[Iterable[Effect]], None],
@@ -35,6 +37,7 @@ class RoleChanges:
         self._settings = settings
         self._truncations = truncations
         self._lost = lost
+        self._recoveries = recoveries
         self._replication = replication
         self._carry_out = carry_out
         self._now_ms = now_ms
@@ -54,9 +57,20 @@ class RoleChanges:
             self._replication.config_changed(partition)
         held = partition.state
         if lead and held is not state:
+            if not await self._may_take_role(partition, state):
+                return
             self._carry_out(partition.make_leader_or_follower(state, self._monotonic_ms()))
             self._replication.role_changed(partition, held)
             self._lost.role_changed(partition)
+
+    async def _may_take_role(self, partition: Partition, state: PartitionImage) -> bool:
+        """Whether the role may be taken now; otherwise the partition drops the role that it has."""
+        tp, held = partition.topic_partition, partition.state
+        if self._recoveries.is_due(partition, state) and held is not None:
+            self._carry_out(partition.drop_role())
+            self._replication.role_changed(partition, held)
+        may = await self._recoveries.may_take_role(partition, state)
+        return may and self._partitions.get(tp) is partition
 
     def drop_all(self) -> None:
         """Drop the role of every partition, so that this broker serves none."""

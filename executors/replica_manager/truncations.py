@@ -71,6 +71,14 @@ class Truncations:
             return None
         return await self._run(partition)
 
+    async def recover(self, partition: Partition, start: TieredStart) -> None:
+        """Start an empty log where the records in the bucket end; the replica has no role yet.
+
+        Raises StorageError or KafkaError, and then the log is empty as before, or offline.
+        """
+        if partition.begin_recovery(start):
+            await self._run(partition)
+
     async def wait_for_truncation(self, topic_partition: TopicPartition) -> None:
         """Wait for the truncation of this log, if one is running."""
         running = self._running.get(topic_partition)

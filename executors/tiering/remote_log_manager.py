@@ -29,6 +29,7 @@ from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     FollowerState,
     LeaderLog,
+    RemoteEnd,
     RemoteLogState,
     RemotePartition,
 )
@@ -362,12 +363,17 @@ class RemoteLogManager:
         state: FollowerState = await self._remote.call(
             "follower_state", remote_partition(partition), local_log_start_offset
         )
-        return TieredStart(
-            offset=state.offset,
-            log_start_offset=log_start_offset,
-            leader_epochs=tuple(EpochEntry(*each) for each in state.leader_epochs),
-            producer_snapshot=state.producer_snapshot,
-        )
+        return _tiered_start(log_start_offset, state)
+
+    # leading a log that every replica has lost
+
+    async def find_end(self, partition: Partition) -> TieredStart | None:
+        """Where the records in the bucket end; None if there never were any.
+
+        Raises SparklogError.
+        """
+        found: RemoteEnd | None = await self._remote.call("find_end", remote_partition(partition))
+        return None if found is None else _tiered_start(found.log_start_offset, found.state)
 
     # small things
 
@@ -400,6 +406,15 @@ def _measured(log: Log, segment: Segment) -> Iterator[Steps[object]]:
 
 def remote_partition(partition: Partition) -> RemotePartition:
     return RemotePartition(partition.topic_id, partition.topic_partition.partition)
+
+
+def _tiered_start(log_start_offset: int, state: FollowerState) -> TieredStart:
+    return TieredStart(
+        offset=state.offset,
+        log_start_offset=log_start_offset,
+        leader_epochs=tuple(EpochEntry(*each) for each in state.leader_epochs),
+        producer_snapshot=state.producer_snapshot,
+    )
 
 
 def copy_lag_bytes(partition: Partition) -> int:

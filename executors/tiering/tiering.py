@@ -44,6 +44,8 @@ class Tiering:
             metrics,
         )
         replica_manager.remote_reads = self._fetches
+        replica_manager.recoveries.find_end = self.manager.find_end
+        self._recoveries = replica_manager.recoveries
 
     async def run(self) -> None:
         """Look after the tiered partitions until cancelled."""
@@ -56,7 +58,7 @@ class Tiering:
 
     def as_json(self) -> dict[str, Any]:
         """The part of NodeStatus about tiering."""
-        return self.manager.as_json()
+        return {**self.manager.as_json(), **self._recoveries.as_json()}
 
 
 def open_remote_logs(

@@ -196,7 +196,11 @@ def _registration_effects(
         )
         yield CountUncleanRecoveries(partitions=len(led_again))
     yield from partitions.warnings_of_unclean_leaders(led_by_others)
-    gone = [tp for tp in partitions.offline if not partitions.state(tp).last_known]
+    gone = [
+        tp
+        for tp in partitions.offline
+        if not partitions.state(tp).last_known and not partitions.rules(tp.topic).tiered
+    ]
     if survival is LogSurvival.NOTHING and gone:
         yield WarnOperator(
             message=f"broker {broker_id} came back with a new directory; offline for good, because "

@@ -94,16 +94,20 @@ class PartitionChanges:
         broker_id: int,
         partitions: Iterable[TopicPartition],
         newly_lost: Container[TopicPartition],
+        gone: Container[TopicPartition] = frozenset(),
     ) -> None:
         """The broker is alive, but has lost its logs of these partitions.
 
         Args:
             newly_lost: those of them that the broker reports for the first time.
+            gone: those of which nothing is left, or whose loss is accepted.
         """
         hosted = self._image.partitions_of(broker_id)
         for tp in partitions:
             if tp in hosted:
-                state = self.change(tp, _losing(broker_id, is_newly_lost=tp in newly_lost))
+                state = self.change(
+                    tp, _losing(broker_id, is_newly_lost=tp in newly_lost, is_gone=tp in gone)
+                )
                 if state.leader == broker_id:
                     # This leader only tells clients why it cannot serve.
                     self._unclean.pop(tp, None)
@@ -188,6 +192,7 @@ class PartitionChanges:
                 is_alive=self._is_alive,
                 in_controlled_shutdown=self._in_controlled_shutdown,
                 unclean=config.unclean_leader_election_enable,
+                tiered=config.remote_storage_enable and bool(self._config.remote_dir),
             )
         return rules
 
@@ -197,8 +202,10 @@ class PartitionChanges:
         return broker_id == self._also_alive or self._image.is_alive(broker_id)
 
 
-def _losing(broker_id: int, *, is_newly_lost: bool) -> Step:
-    return lambda state, rules: replica_lost(state, broker_id, rules, is_newly_lost=is_newly_lost)
+def _losing(broker_id: int, *, is_newly_lost: bool, is_gone: bool) -> Step:
+    return lambda state, rules: replica_lost(
+        state, broker_id, rules, is_newly_lost=is_newly_lost, is_gone=is_gone
+    )
 
 
 def named(names: Iterable[object]) -> str:

@@ -13,6 +13,10 @@ comes or leaves.
   The replicas that were in either set since the ISR last had its size are the *last known* ones.
   If there is only one such replica, it becomes leader again with the log that it has: an unclean
   recovery.  Among several replicas the best log decides (``unclean_recoveries``).
+* When the last replica that can lead has lost its log, it stays leader and tells clients why it
+  cannot serve.  A tiered partition has no leader then: the records in the bucket are left, and the
+  next leader goes on behind them, once it is known that no replica has a log
+  (``unclean_recoveries``).
 * A reassignment is complete when the ISR contains all replicas that it adds, and is large enough
   for min.insync.replicas without those that it removes.  While all members that would stay are
   offline, no replica is removed: its log may be the only one that is left.
@@ -44,6 +48,7 @@ class Rules:
         in_controlled_shutdown: the brokers that are about to stop.
         unclean: the topic's unclean.leader.election.enable.
         failed: the alive brokers whose replica of the partition is offline.
+        tiered: whether records of the partition are in the cluster's remote_dir as well.
     """
 
     min_isr: int
@@ -51,6 +56,7 @@ class Rules:
     in_controlled_shutdown: Container[int] = frozenset()
     unclean: bool = False
     failed: Container[int] = frozenset()
+    tiered: bool = False
 
     def may_lead(self, broker_id: int) -> bool:
         return self.is_alive(broker_id) and broker_id not in self.in_controlled_shutdown
@@ -110,19 +116,27 @@ def replica_failed(before: PartitionImage, broker_id: int, rules: Rules) -> Tran
     topic allows unclean elections.  The replica stays in ``last_known``, because its log may work
     again.  Otherwise nothing changes: a leader stays, and tells clients why it cannot serve.
     """
-    return _failed(before, broker_id, LogSurvival.HEAD, rules)
+    return _failed(before, broker_id, LogSurvival.HEAD, rules, keeps_leader=not rules.unclean)
 
 
 def replica_lost(
-    before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
+    before: PartitionImage,
+    broker_id: int,
+    rules: Rules,
+    *,
+    is_newly_lost: bool = False,
+    is_gone: bool = False,
 ) -> Transition:
     """An alive broker has lost its log of this partition; the broker will copy the leader's log.
 
     The transition is that of ``replica_failed``; in addition the replica leaves ``last_known``.
     For a loss that ``is_newly_lost`` the leader epoch rises even under the same leader: the
     leader's knowledge of this follower, and its pending ISR proposals, are about the lost log.
+
+    ``is_gone``: nothing is left of the log, or its loss is accepted.
     """
-    transition = _failed(before, broker_id, LogSurvival.NOTHING, rules)
+    keeps_leader = not rules.unclean and not (rules.tiered and is_gone)
+    transition = _failed(before, broker_id, LogSurvival.NOTHING, rules, keeps_leader=keeps_leader)
     state = transition.state
     if not is_newly_lost or state.leader in (NO_NODE, broker_id) or state.leader != before.leader:
         return transition
@@ -137,11 +151,17 @@ def replica_lost(
 
 
 def _failed(
-    before: PartitionImage, broker_id: int, survival: LogSurvival, rules: Rules
+    before: PartitionImage,
+    broker_id: int,
+    survival: LogSurvival,
+    rules: Rules,
+    *,
+    keeps_leader: bool,
 ) -> Transition:
+    """``keeps_leader``: nothing changes if no other replica can lead."""
     alive = replace(rules, is_alive=lambda other: other != broker_id and rules.is_alive(other))
     transition = brokers_left(before, (broker_id,), survival, alive)
-    kept = transition.state.offline and not rules.unclean
+    kept = transition.state.offline and keeps_leader
     return Transition(state=before) if kept else transition
 
 

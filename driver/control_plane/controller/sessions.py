@@ -160,7 +160,13 @@ def apply_failures(
     failed = [replica for replica in offline if not replica.lost]
     lost = [replica for replica in offline if replica.lost]
     partitions.replicas_failed(broker_id, _known(image, failed))
-    partitions.replicas_lost(broker_id, _known(image, lost), frozenset(_known(image, newly_lost)))
+    gone = [replica for replica in lost if replica.gone]
+    partitions.replicas_lost(
+        broker_id,
+        _known(image, lost),
+        frozenset(_known(image, newly_lost)),
+        frozenset(_known(image, gone)),
+    )
 
 
 def _known(image: ClusterImage, replicas: Iterable[OfflineReplica]) -> Iterator[TopicPartition]:

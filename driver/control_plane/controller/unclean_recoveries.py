@@ -9,6 +9,10 @@ waited for.  Must not know how a log end is found, or what the election does to 
   as these have reported, however incomplete their logs may be.
 * For such a topic an offline replica is not waited for.  An offline replica is never elected,
   whatever was reported of it before.
+* When every replica of a tiered partition has an empty log, and none is known to have had another
+  one, only the bucket has records: the first replica is elected.  It takes over the end of the
+  bucket before it leads.  While one replica is away, or has records, the partition waits: for that
+  replica, for its replacement, or for an election on request.
 
 The best log has the highest leader epoch in its last record, then the highest log end offset.  The
 reason: a record that was acknowledged in one epoch is in the log of the leader of every later
@@ -31,7 +35,7 @@ from sparklog.driver.control_plane.controller.partition_changes import Partition
 from sparklog.driver.control_plane.controller.partition_transitions import Rules, elect_unclean
 from sparklog.driver.control_plane.controller.sessions import Sessions, check_broker_epoch
 from sparklog.metadata import ClusterImage, PartitionImage
-from sparklog.types import TopicPartition
+from sparklog.types import NO_LEADER_EPOCH, TopicPartition
 from sparklog.wire.protocol.private import LogEnd, ReportLogEndsRequest, ReportLogEndsResponse
 
 #: Topic id and partition.
@@ -44,6 +48,12 @@ class _Report(NamedTuple):
     end: tuple[int, int]
     broker_epoch: int
     current_leader_epoch: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has never had a record."""
+        leader_epoch, log_end_offset = self.end
+        return leader_epoch == NO_LEADER_EPOCH or log_end_offset == 0
 
 
 @dataclass(slots=True)
@@ -198,13 +208,20 @@ def _electing(leader: int) -> Step:
     return lambda state, rules: elect_unclean(state, leader, rules)
 
 
-def _wanted(state: PartitionImage, rules: Rules, reported: Collection[int]) -> frozenset[int]:
+def _wanted(state: PartitionImage, rules: Rules, reports: Mapping[int, _Report]) -> frozenset[int]:
     """The brokers whose reports the election waits for; empty if no election is to be held."""
     if rules.unclean:
         return frozenset(filter(rules.is_alive, state.replicas))
     nobody_is_safe = not state.isr and not state.eligible
-    if nobody_is_safe and any(broker_id in reported for broker_id in state.last_known):
+    if nobody_is_safe and any(broker_id in reports for broker_id in state.last_known):
         return frozenset(state.last_known)
+    empty = [broker_id for broker_id, report in reports.items() if report.is_empty]
+    if (
+        rules.tiered
+        and not {*state.isr, *state.eligible, *state.last_known}
+        and (set(empty) >= set(state.replicas))
+    ):
+        return frozenset(state.replicas)
     return frozenset()
 
 

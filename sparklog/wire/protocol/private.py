@@ -87,12 +87,14 @@ class OfflineReplica(Struct):
     """A partition whose replica on this broker is offline: a failed disk, a damaged log.
 
     ``lost``: the broker will never use this log again, and copies the leader's log once another
-    broker leads.
+    broker leads.  ``gone``: nothing is left of this lost log, or the operator has accepted its
+    loss; a tiered partition without another log goes on behind what is in the remote_dir.
     """
 
     topic_id: UUID | None = field(default=None, metadata=one("uuid"))
     partition: int = field(default=0, metadata=one("int32"))
     lost: bool = field(default=False, metadata=one("bool"))
+    gone: bool = field(default=False, metadata=one("bool"))
 
 
 @message

@@ -1,0 +1,238 @@
+"""Recoveries of tiered logs that no replica has any more: a replica leads from the bucket's end.
+
+Owns: which replica looks into the bucket before it leads, the looks that are under way, and the
+report of what was lost.  Must not know how the bucket is read, or why the replica was elected.
+
+A replica whose log is empty leads a partition that had leaders before in two cases: the partition
+never had a record, or an unclean recovery has elected the replica because every log is lost.  In
+the second case the records that were copied to the bucket are left.  If the replica led at once, it
+would give their offsets to other records, and its manifest would drop them.  So the replica has no
+role until the bucket has answered, however long that takes.
+
+The log then begins where the manifest ends, in the new leader epoch, with the leader epochs and the
+producer state of the last segment.  Records above that offset had not been copied.  They are lost,
+and their offsets are given to other records, because the segments of a manifest must meet; clients
+notice by the leader epoch (KIP-320).  Without any segment nothing has to meet, and the log begins
+behind the offsets that are known to have been used.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from sparklog.errors import ErrorCode, KafkaError, SparklogError
+from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.replica_manager.truncations import Truncations
+from sparklog.metadata import PartitionImage
+from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+#: Looks at the same time.
+AT_ONCE: Final = 16
+#: Seconds between two looks into a bucket that does not answer, and between two lines about it.
+RETRY_S: Final = 1.0
+LOG_EVERY_S: Final = 60.0
+
+#: Where the records of a partition in the bucket end; None if there never were any.  Raises
+#: SparklogError when the bucket does not answer.
+FindEnd: TypeAlias = Callable[[Partition], Awaitable[TieredStart | None]]
+
+logger = logging.getLogger(__name__)
+
+
+async def no_bucket(partition: Partition) -> TieredStart | None:
+    """The ``FindEnd`` of a broker without a remote_dir.  Raises KafkaError."""
+    raise KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"the records of {partition.topic_partition} may be in a remote_dir, and this cluster was "
+        "started without one; start it with its remote_dir",
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Look:
+    """A look into the bucket for one partition that is to lead in one leader epoch."""
+
+    partition: Partition
+    leader_epoch: int
+    task: "asyncio.Task[None] | None" = None
+    is_answered: bool = False
+    end: TieredStart | None = None
+
+
+@dataclass(slots=True)
+class _Counts:
+    recoveries: int = 0
+    lost_offsets: int = 0
+
+
+class BucketRecoveries:
+    """The recoveries of one broker.
+
+    Args:
+        truncations: start a log anew.
+        on_failure: called with a partition whose log could not be started anew.
+        apply_answers: gives the partitions in ``answered`` their roles.
+
+    ``find_end`` is set by the tiering before the broker serves.
+    """
+
+    def __init__(
+        self,
+        truncations: Truncations,
+        *,
+        on_failure: Callable[[TopicPartition], None],
+        apply_answers: Callable[[], Awaitable[object]],
+    ) -> None:
+        self._truncations = truncations
+        self._on_failure = on_failure
+        self._apply_answers = apply_answers
+        self.find_end: FindEnd = no_bucket
+        self._looks: dict[TopicPartition, _Look] = {}
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._lost_ends: dict[TopicPartition, int] = {}
+        self._counts = _Counts()
+
+    @property
+    def waiting(self) -> Collection[TopicPartition]:
+        """The partitions that have no role before the bucket has answered."""
+        return tuple(self._looks)
+
+    @property
+    def answered(self) -> bool:
+        """Whether a partition may take its role now that the bucket has answered."""
+        return any(look.is_answered for look in self._looks.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of NodeStatus about recoveries since the start of the broker."""
+        return {
+            "remote_recoveries": self._counts.recoveries,
+            "remote_recoveries_lost_offsets": self._counts.lost_offsets,
+            "remote_recoveries_waiting": len(self._looks),
+        }
+
+    def note_lost(self, topic_partition: TopicPartition, end_offset: int) -> None:
+        """Note that a lost log had offsets below ``end_offset``, for the report."""
+        self._lost_ends[topic_partition] = end_offset
+
+    async def may_take_role(self, partition: Partition, state: PartitionImage) -> bool:
+        """Whether the partition may take the role of ``state``; its log is started anew if needed.
+
+        If not, a look into the bucket has begun, and the partition is among ``waiting``.
+        """
+        tp = partition.topic_partition
+        look = self._looks.pop(tp, None)
+        if not self.is_due(partition, state):
+            _abandon(look)
+            if not state.offline:
+                self._lost_ends.pop(tp, None)
+            return True
+        if look is None or (look.partition, look.leader_epoch) != (partition, state.leader_epoch):
+            _abandon(look)
+            self._begin(partition, state.leader_epoch)
+            return False
+        if not look.is_answered:
+            self._looks[tp] = look
+            return False
+        try:
+            await self._go_on(look)
+        except SparklogError as error:
+            logger.error("%s cannot begin where the remote_dir ends: %s", tp, error)
+            self._on_failure(tp)
+            if partition.log.offline is None:
+                self._begin(partition, state.leader_epoch)
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End all looks."""
+        looks, self._looks = list(self._looks.values()), {}
+        for look in looks:
+            _abandon(look)
+        await asyncio.gather(*(look.task for look in looks if look.task), return_exceptions=True)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """Forget a partition that is not hosted any more."""
+        _abandon(self._looks.pop(topic_partition, None))
+        self._lost_ends.pop(topic_partition, None)
+
+    def is_due(self, partition: Partition, state: PartitionImage) -> bool:
+        """Whether the partition must not lead as in ``state`` before the bucket has answered.
+
+        A log that has had records remembers their leader epoch.
+        """
+        log = partition.log
+        return (
+            partition.config.remote_storage_enable
+            and state.leader == partition.node_id
+            and state.leader_epoch > 0  # a new topic has nothing in the bucket
+            and log.offline is None
+            and log.size == 0
+            and log.leader_epochs.latest_epoch == NO_LEADER_EPOCH
+        )
+
+    def _begin(self, partition: Partition, leader_epoch: int) -> None:
+        look = self._looks[partition.topic_partition] = _Look(partition, leader_epoch)
+        look.task = asyncio.get_running_loop().create_task(self._run(look))
+
+    async def _run(self, look: _Look) -> None:
+        look.end = await self._find_end(look.partition)
+        look.is_answered = True
+        try:
+            await self._apply_answers()
+        except SparklogError as error:
+            logger.error("%s: %s", look.partition.topic_partition, error)
+
+    async def _find_end(self, partition: Partition) -> TieredStart | None:
+        now_s = asyncio.get_running_loop().time
+        told_s: float | None = None
+        while True:
+            try:
+                async with self._gate:
+                    return await self.find_end(partition)
+            except SparklogError as error:
+                if told_s is None or now_s() - told_s >= LOG_EVERY_S:
+                    told_s = now_s()
+                    tp = partition.topic_partition
+                    logger.error("%s is not led before the remote_dir answers: %s", tp, error)
+            await asyncio.sleep(RETRY_S)
+
+    async def _go_on(self, look: _Look) -> None:
+        """Start the log where the bucket ends.  Raises SparklogError."""
+        partition, found = look.partition, look.end
+        tp = partition.topic_partition
+        lost_end = self._lost_ends.get(tp, NO_OFFSET)
+        bucket_end = 0 if found is None else found.offset
+        start = found
+        if start is None or start.log_start_offset == bucket_end:  # no segment has to meet the log
+            begin = max(bucket_end, lost_end, partition.log.log_end_offset)
+            start = TieredStart(begin, begin, (), None)
+        if start.offset > partition.log.log_end_offset:
+            await self._truncations.recover(partition, start)
+            self._report(look, start, bucket_end, lost_end)
+        self._lost_ends.pop(tp, None)
+
+    def _report(self, look: _Look, start: TieredStart, bucket_end: int, lost_end: int) -> None:
+        lost_offsets = max(lost_end - bucket_end, 0)
+        self._counts.recoveries += 1
+        self._counts.lost_offsets += lost_offsets
+        lost = "records that had not been copied are lost"
+        if lost_end != NO_OFFSET:
+            lost = f"of the offsets that are known to have been used, {lost_offsets} are lost"
+        logger.error(
+            "unclean recovery of %s, of which no replica had a log: the remote_dir has offsets "
+            "from %d up to %d; leader epoch %d begins at offset %d; %s",
+            look.partition.topic_partition,
+            min(start.log_start_offset, bucket_end),
+            bucket_end,
+            look.leader_epoch,
+            start.offset,
+            lost,
+        )
+
+
+def _abandon(look: _Look | None) -> None:
+    """End a look.  One that is answered may be the caller itself, and ends soon."""
+    if look is not None and look.task is not None and not look.is_answered:
+        look.task.cancel()
