@@ -22,24 +22,27 @@ T = TypeVar("T")
 WORK_S = (0.000_1, 0.002)
 STALL_S = (0.01, 0.2)
 STALLS_ONE_IN = 50
-#: One piece of work in so many is done in slices.
+#: One piece of work in so many is done in slices, usually.
 SLICED_ONE_IN = 4
 
 
 class VirtualRunner:
     """Runs blocking work on behalf of the process that asked (``BlockingRunner``).
 
-    ``end`` it when the world ends.
+    ``end`` it when the world ends.  One piece of work in ``sliced_one_in`` is done in slices.
     """
 
-    def __init__(self, loop: VirtualLoop, random: random.Random) -> None:
+    def __init__(
+        self, loop: VirtualLoop, random: random.Random, *, sliced_one_in: int = SLICED_ONE_IN
+    ) -> None:
         self._loop = loop
         self._random = random
+        self._sliced_one_in = sliced_one_in
         self._fibers: dict[Fiber, None] = {}
 
     async def __call__(self, work: Callable[[], T], /) -> T:
         before_s, after_s = self._duration(), self._duration()
-        sliced = self._random.random() * SLICED_ONE_IN < 1
+        sliced = self._random.random() * self._sliced_one_in < 1
         await asyncio.sleep(before_s)  # cancelled here, the work never begins
         doing = asyncio.ensure_future(self._do(work, after_s, sliced))
         try:

@@ -20,7 +20,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.caught_at import CAUGHT_AT
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
-from tests.simulation.exercised import EXERCISED
+from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED
 from tests.simulation.scenario import Verdict, has_compacted_topics, has_transactions, run
 from tests.simulation.transaction_bugs import TRANSACTION_BUGS
 
@@ -52,8 +52,11 @@ class Campaign:
 
     @property
     def neglected(self) -> list[str]:
-        """What should have been exercised, and was not."""
-        return [name for name in EXERCISED if not self.counters[name]]
+        """What should have been exercised by seeds of these kinds, and was not."""
+        with_tiers = self.counters["tiered_runs"]
+        expected = EXERCISED if self.seeds > with_tiers else ()
+        expected += TIERS_EXERCISED if with_tiers else ()
+        return [name for name in expected if not self.counters[name]]
 
 
 def run_seeds(seeds: Iterable[int], workers: int = WORKERS) -> Iterator[Campaign]:

@@ -309,7 +309,10 @@ class SeenBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSeen:
-    """What a broker holds of a partition, in memory and on its disk: batches from ``start`` on."""
+    """What a broker holds of a partition, in memory and on its disk: batches from ``start`` on.
+
+    Of a tiered log the batches begin at ``local_start``.
+    """
 
     broker: int
     log: LogId
@@ -318,6 +321,12 @@ class ReplicaSeen:
     start: int
     high_watermark: int
     batches: tuple[SeenBatch, ...]
+    local_start: int = 0
+
+    @property
+    def first(self) -> int:
+        """The first offset that it holds itself."""
+        return max(self.start, self.local_start)
 
 
 class ReplicaEnd(NamedTuple):

@@ -80,6 +80,22 @@ EXERCISED = (
     "zombie_transactions",
 )
 
+#: The same of a campaign that has seeds with tiered topics.
+TIERS_EXERCISED = (
+    "bucket_failures",
+    "held_helpers",
+    "helper_kills",
+    "late_remote_calls",
+    "lost_bucket_answers",
+    "lost_buckets",
+    "remote_reads",
+    "slow_buckets",
+    "tier_commits",
+    "tier_objects_deleted",
+    "tier_segments",
+    "tier_starts",
+)
+
 
 def count_journal(history: History) -> Counter[str]:
     """``elections`` are those of another broker than led before."""

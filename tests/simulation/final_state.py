@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sparklog.metadata import ClusterImage, Record
 from tests.simulation.events import LogId, ReplicaSeen
+from tests.simulation.tier_events import TierBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +82,45 @@ class NodeImage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSeen:
+    """What a replica knows of a producer, as of its last batch of data, if it knows one.
+
+    ``open_from`` -1: it has no open transaction.
+    """
+
+    producer_id: int
+    epoch: int
+    last_sequence: int = -1
+    last_offset: int = -1
+    open_from: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TieredReplica:
+    """A replica of a tiered log: where it starts, in all and on this disk, and what it knows.
+
+    ``epochs`` are leader epochs and their start offsets; ``batches`` those on the disk.
+    """
+
+    broker: int
+    log: LogId
+    leads: bool
+    log_start: int
+    local_start: int
+    high_watermark: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    producers: tuple[ProducerSeen, ...] = ()
+    batches: tuple[TierBatch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalState:
     """``partition_dirs``: broker -> name of a partition directory -> the topic that it belongs to.
 
     ``replicas`` are what every broker holds of every partition.  ``cleaned_logs`` are those of
-    coordinators whose copies may have been compacted to different degrees.
+    coordinators whose copies may have been compacted to different degrees.  ``remote_objects`` are
+    the sizes of all objects in the bucket, by path; they may be deleted ``delete_delay_ms`` after
+    their segments have left the manifest.
     """
 
     logs: Mapping[LogId, FinalLog] = field(default_factory=dict)
@@ -96,6 +131,9 @@ class FinalState:
     journal: tuple[JournalCommit, ...] = ()
     images: tuple[NodeImage, ...] = ()
     partition_dirs: Mapping[int, Mapping[str, UUID | None]] = field(default_factory=dict)
+    tiered_replicas: tuple[TieredReplica, ...] = ()
+    remote_objects: Mapping[str, int] = field(default_factory=dict)
+    delete_delay_ms: int = 0
 
     def image_at(self, number: int) -> ClusterImage:
         """What the journal says as of a commit."""

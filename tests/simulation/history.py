@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from sparklog.types import NO_OFFSET
 from tests.simulation.compaction_events import CompactionEvent
@@ -24,11 +24,13 @@ from tests.simulation.events import (
     ProduceUnknown,
     RecordsDeleted,
 )
+from tests.simulation.tier_events import TierEvent
 from tests.simulation.transaction_events import TransactionEvent
 
 #: Behind every position.
 NEVER = sys.maxsize
 E = TypeVar("E")
+AnyEvent: TypeAlias = Event | CompactionEvent | TransactionEvent | TierEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,19 +71,19 @@ class History:
     """Events, each with the virtual time at which it was recorded."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
-        self.events: list[Event | CompactionEvent | TransactionEvent] = []
+        self.events: list[AnyEvent] = []
         self.times_ms: list[int] = []
         self._now_ms = now_ms
         self._ops = count(1)
 
     @classmethod
-    def of(cls, *events: Event | CompactionEvent | TransactionEvent) -> "History":
+    def of(cls, *events: AnyEvent) -> "History":
         history = cls()
         for event in events:
             history.record(event)
         return history
 
-    def record(self, event: Event | CompactionEvent | TransactionEvent) -> None:
+    def record(self, event: AnyEvent) -> None:
         self.events.append(event)
         self.times_ms.append(self._now_ms())
 

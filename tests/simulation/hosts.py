@@ -65,6 +65,8 @@ class Home(Protocol):
 
     def runtime(self, node: Node) -> RuntimeEnvironment: ...
 
+    def broker_ended(self, node: Node, loss: Loss) -> None: ...
+
 
 class Host:
     """A machine that runs one process at a time, mostly."""
@@ -163,6 +165,7 @@ class BrokerHost(Host):
     def _end(self, node: Node, loss: Loss) -> None:
         with self.around_end(loss):
             super()._end(node, loss)
+            self._world.broker_ended(node, loss)
             if self.broker is not None or loss is not Loss.NOTHING:
                 self.remains = self.broker if loss is Loss.NOTHING else None
             self.broker = self.incarnation = None

@@ -14,6 +14,9 @@ from tests.simulation.events import LogId
 from tests.simulation.final_state import FinalBatch, FinalLog
 
 READ_TIMEOUT_S = 60.0
+#: Empty answers in a row after which nothing more is expected: a fetch does not wait for the bucket
+#: of tiered topics for long, and may be asked again.
+EMPTY_MAX = 20
 
 
 async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
@@ -24,12 +27,15 @@ async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
         await cluster.topic(log.topic, Deadline(READ_TIMEOUT_S))
         start = await _list(data_client, log, OffsetSpec.EARLIEST)
         end = await _list(data_client, log, OffsetSpec.LATEST)
-        offset = start
+        offset, empty = start, 0
         while offset < end:
             answer = await data_client.fetch(
                 tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S
             )
             found = _batches(answer.records)
+            empty = 0 if found else empty + 1
+            if not found and empty < EMPTY_MAX:
+                continue
             if not found:
                 damage = f"nothing at offset {offset}"
                 return FinalLog(start=start, end=end, batches=tuple(batches), damage=damage)

@@ -48,6 +48,8 @@ from tests.simulation.workloads import (
     scaling,
     settings,
     stranding,
+    tier_sight,
+    tiered,
     topics,
     transaction_sight,
     transactional,
@@ -107,6 +109,12 @@ GROUPS_SHARE = 0.3
 COMPACTED_SHARE = 0.1
 #: How many of the others have transactions, likewise.
 TRANSACTIONS_SHARE = 0.25
+#: Seeds from here on have tiered topics; all others stay as they were.
+TIERED_FROM = 1_000_000
+#: How many of them have transactions.
+TIERED_TRANSACTIONS_SHARE = 0.4
+#: How many of their topics are tiered.
+TIERED_TOPICS_SHARE = 0.75
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -123,13 +131,20 @@ class Verdict:
     trace: tuple[str, ...]
 
 
+def has_tiered_topics(seed: int) -> bool:
+    return seed >= TIERED_FROM
+
+
 def has_compacted_topics(seed: int) -> bool:
-    return random.Random(f"{seed}/compacted").random() < COMPACTED_SHARE
+    """A topic cannot be both, and a seed is not."""
+    is_chosen = random.Random(f"{seed}/compacted").random() < COMPACTED_SHARE
+    return is_chosen and not has_tiered_topics(seed)
 
 
 def has_transactions(seed: int) -> bool:
     chance = random.Random(f"{seed}/transaction state")
-    return chance.random() < TRANSACTIONS_SHARE and not has_compacted_topics(seed)
+    share = TIERED_TRANSACTIONS_SHARE if has_tiered_topics(seed) else TRANSACTIONS_SHARE
+    return chance.random() < share and not has_compacted_topics(seed)
 
 
 def run(seed: int, *, bug: str | None = None) -> Verdict:
@@ -146,9 +161,14 @@ def run(seed: int, *, bug: str | None = None) -> Verdict:
     with_transactions = has_transactions(seed)
     if with_transactions:
         settings |= transactional.settings(random.Random(f"{seed}/transactional settings"))
-    world = World(seed, brokers=brokers, settings=settings, bug=bug)
+    with_tiers = has_tiered_topics(seed)
+    if with_tiers:
+        settings |= tiered.settings(random.Random(f"{seed}/tiered settings"))
+    world = World(seed, brokers=brokers, settings=settings, bug=bug, with_bucket=with_tiers)
     history = world.history = History(world.now_ms)
     scene = Scene(world=world, history=history)
+    if with_tiers:
+        tier_sight.watch(scene)
     found: list[str]
     with planted(bug), _remembered(scene):
         try:
@@ -239,11 +259,7 @@ async def _play(
         world.loop.create_task(every_trouble[name](scene, world.stream(f"nemesis {name}")))
         for name in troubles
     ]
-    if with_transactions:
-        faults += [
-            world.loop.create_task(coordinator_crashes.run(scene, world.stream("crashes"))),
-            world.loop.create_task(late_requests.run(scene, world.stream("late requests"))),
-        ]
+    faults += map(world.loop.create_task, _own_faults(scene, with_transactions=with_transactions))
     looking = [world.loop.create_task(observe.run(scene))]
     if with_compacted:
         looking.append(world.loop.create_task(compaction_sight.run(scene)))
@@ -252,6 +268,7 @@ async def _play(
     scene.over = True
     world.note("winding up")
     await _ended([*faults, *clients, *looking, growth])
+    tiered.heal(scene)
     await ending.heal(scene)
     await transactions.finish(scene)
     if with_transactions:
@@ -271,8 +288,19 @@ async def _play(
     return await world.client("last").run(collect.collect(scene, "last"))
 
 
+def _own_faults(scene: Scene, *, with_transactions: bool) -> Iterator[Coroutine[Any, Any, None]]:
+    """What goes wrong in runs with transactions, and with a bucket."""
+    world = scene.world
+    if with_transactions:
+        yield coordinator_crashes.run(scene, world.stream("crashes"))
+        yield late_requests.run(scene, world.stream("late requests"))
+    if world.bucket is not None:
+        yield tiered.trouble_bucket(scene, world.stream("nemesis bucket"))
+
+
 async def _create_topics(scene: Scene, chance: random.Random) -> None:
     rare = scene.world.stream("unclean")
+    tiering = scene.world.stream("tiered") if scene.world.bucket is not None else None
     unclean = rare.choice(("flushed", "plain", "retained")) if rare.random() < 0.3 else ""
     async with await scene.world.cluster_client("setup") as cluster:
         for name, configs in (
@@ -286,6 +314,8 @@ async def _create_topics(scene: Scene, chance: random.Random) -> None:
             }
             factor = scene.some_factor(chance)
             safe = {"min.insync.replicas": chance.choice("122")} if factor > 1 else {}
+            if tiering is not None and tiering.random() < TIERED_TOPICS_SHARE:
+                safe |= tiered.configs(tiering)
             topic = await topics.create(
                 scene,
                 cluster,
@@ -335,12 +365,14 @@ def _remembered(scene: Scene) -> Iterator[None]:
         observe.images(scene),
         observe.deletions(scene),
         group_requests.watched(scene),
+        tier_sight.starts(scene),
     ):
         yield
 
 
 def _count(scene: Scene) -> None:
     counters = scene.world.counters
+    counters["tiered_runs"] += scene.world.bucket is not None
     for broker in scene.brokers:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0
@@ -351,5 +383,7 @@ def _count(scene: Scene) -> None:
         cleaned = broker.counters.cleaner_bytes_read - broker.counters.cleaner_bytes_written
         counters["bytes_compacted"] += max(0, cleaned)
         counters["cleanings_failed"] += broker.counters.cleanings_failed
+        if broker.tiering is not None:
+            counters["remote_reads"] += broker.tiering.manager.metrics.reads
     counters["fenced_controllers"] += counters["controllers_replaced"]
     counters.update(count_journal(scene.history))

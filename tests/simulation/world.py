@@ -22,6 +22,7 @@ from sparklog.storage_backends.blocking import replaced_runner
 from sparklog.storage_backends.memory_disk import forget_disk
 from tests.simulation.actors import Node, close_coroutines
 from tests.simulation.blocking_work import VirtualRunner
+from tests.simulation.bucket import Bucket
 from tests.simulation.client_node import ClientNode, NodeClient
 from tests.simulation.disk import HostDisk
 from tests.simulation.faults import Faults
@@ -46,7 +47,10 @@ class Unhandled(Exception):
 
 
 class World(Faults):
-    """``settings`` are those of control plane and brokers, by Kafka's names."""
+    """``settings`` are those of control plane and brokers, by Kafka's names.
+
+    ``with_bucket``: there is a remote_dir, which all brokers share.
+    """
 
     def __init__(
         self,
@@ -56,6 +60,7 @@ class World(Faults):
         settings: Mapping[str, str] | None = None,
         bug: str | None = None,
         limit_s: float = DEFAULT_LIMIT_S,
+        with_bucket: bool = False,
     ) -> None:
         self.seed = seed
         self.bug = bug
@@ -76,6 +81,11 @@ class World(Faults):
             for broker_id in range(1, brokers + 1)
         }
         self._runner = VirtualRunner(self.loop, self.stream("work"))
+        #: The store of remote segments.
+        self.bucket: Bucket | None = None
+        if with_bucket:
+            self.bucket = Bucket(self, self._disk("bucket"), self.stream("bucket"))
+            self.settings["remote.dir"] = self.bucket.url
         self._clients: dict[str, ClientNode] = {}
         self._incarnations: Counter[str] = Counter()
         self._skews = self.stream("clocks")
@@ -93,6 +103,8 @@ class World(Faults):
             with ExitStack() as stack:
                 stack.enter_context(replaced_runner(self._runner))
                 stack.enter_context(captured_logs(self))
+                if self.bucket is not None:
+                    stack.enter_context(self.bucket.connected())
                 stack.callback(self._end)
                 result = self.loop.run_until_complete(main(self))
                 self.note(f"end after {self.loop.steps} steps")
@@ -107,6 +119,9 @@ class World(Faults):
         for node in self.loop.nodes:
             self.loop.kill(node)
         self._runner.end()
+        if self.bucket is not None:
+            self.bucket.end()
+            forget_disk(self.bucket.disk.name)
         close_coroutines(self.loop.nodes)
         self.loop.close()
         for disk in (self.control.disk, *(host.disk for host in self.brokers.values())):
@@ -187,6 +202,11 @@ class World(Faults):
     def is_up(self, broker_id: int) -> bool:
         """Whether the broker serves (it may be paused)."""
         return self.brokers[broker_id].is_up
+
+    def broker_ended(self, node: Node, loss: Loss) -> None:
+        """A broker's process has ended: see ``Bucket``."""
+        if self.bucket is not None:
+            self.bucket.broker_ended(node, power_lost=loss is not Loss.NOTHING)
 
     # clients
 

@@ -35,6 +35,12 @@ from tests.simulation.checkers import (
     replicas,
     same_record,
     stable_offsets,
+    tier_coverage,
+    tier_followers,
+    tier_leaders,
+    tier_log_start,
+    tier_objects,
+    tier_segments,
 )
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import History
@@ -70,6 +76,12 @@ CHECKERS: Mapping[str, Check] = {
     "replicas": replicas.check,
     "same_record": same_record.check,
     "stable_offsets": stable_offsets.check,
+    "tier_coverage": tier_coverage.check,
+    "tier_followers": tier_followers.check,
+    "tier_leaders": tier_leaders.check,
+    "tier_log_start": tier_log_start.check,
+    "tier_objects": tier_objects.check,
+    "tier_segments": tier_segments.check,
 }
 
 

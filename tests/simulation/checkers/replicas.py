@@ -49,7 +49,7 @@ def _differences(seen: ReplicaSeen, known: Known) -> Iterator[str]:
             )
             return
     for base_offset, (_, witness) in known.items():
-        if seen.start <= base_offset < seen.high_watermark and base_offset not in committed:
+        if seen.first <= base_offset < seen.high_watermark and base_offset not in committed:
             yield (
                 f"{seen.log}: broker {witness} held a batch at offset {base_offset}, broker "
                 f"{seen.broker} has none there below its high watermark {seen.high_watermark}"
@@ -60,7 +60,7 @@ def _differences(seen: ReplicaSeen, known: Known) -> Iterator[str]:
 def _shortcomings(replicas: list[ReplicaSeen]) -> Iterator[str]:
     high_watermark = max(seen.high_watermark for seen in replicas)
     for seen in replicas:
-        end = seen.batches[-1].next_offset if seen.batches else seen.start
+        end = seen.batches[-1].next_offset if seen.batches else seen.first
         if end < high_watermark:
             yield (
                 f"{seen.log}: broker {seen.broker} holds records up to {end} at the end, "

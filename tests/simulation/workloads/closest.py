@@ -137,7 +137,7 @@ async def _read(
             high_watermark=answer.high_watermark,
             log_start=answer.log_start_offset,
             records=records,
-            complete=answer.preferred_read_replica == NO_NODE,
+            complete=answer.preferred_read_replica == NO_NODE and not scene.is_tiered(log),
             follower=follower,
         )
     )

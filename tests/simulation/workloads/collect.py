@@ -16,7 +16,7 @@ from sparklog.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from tests.simulation.disk import HostDisk
 from tests.simulation.final_state import FinalState, JournalCommit, NodeImage
 from tests.simulation.log_reading import read_log
-from tests.simulation.workloads import observe
+from tests.simulation.workloads import observe, tier_sight
 from tests.simulation.workloads.committed_readers import read_committed_log
 from tests.simulation.workloads.scene import Scene
 
@@ -27,6 +27,7 @@ async def collect(scene: Scene, name: str) -> FinalState:
         logs = {log: await read_log(cluster, log) for log in scene.logs}
         committed = {log: await read_committed_log(cluster, log) for log in scene.transaction_logs}
     whole = logs.keys() | committed.keys()
+    bucket = scene.world.bucket
     names = (CONSUMER_OFFSETS, TRANSACTION_STATE) if scene.transactional else ()
     return FinalState(
         logs=logs,
@@ -36,6 +37,9 @@ async def collect(scene: Scene, name: str) -> FinalState:
         replicas=tuple(seen for seen in observe.replicas(scene) if seen.log in whole),
         journal=_journal(scene),
         images=tuple(_images(scene)),
+        tiered_replicas=tuple(tier_sight.replicas(scene)),
+        remote_objects={} if bucket is None else {p: len(d) for p, d in bucket.objects().items()},
+        delete_delay_ms=int(scene.world.settings.get("remote.object.delete.delay.ms", 0)),
         partition_dirs={
             id_: _partition_dirs(host.disk, id_) for id_, host in scene.world.brokers.items()
         },

@@ -17,6 +17,7 @@ from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
 from tests.simulation.events import FetchDamaged, LogId
 from tests.simulation.final_state import CommittedLog
+from tests.simulation.log_reading import EMPTY_MAX
 from tests.simulation.transaction_events import CommittedRead
 from tests.simulation.workloads.consume import tp_of
 from tests.simulation.workloads.scene import Scene
@@ -103,7 +104,7 @@ async def read_committed_log(cluster: ClusterClient, log: LogId) -> CommittedLog
     """All that a reader of committed records gets of a log, up to its end if it can."""
     data_client, tp = DataClient(cluster), tp_of(log)
     records: dict[int, bytes | None] = {}
-    end = offset = stable = 0
+    end = offset = stable = empty = 0
     damage = ""
     try:
         await cluster.topic(log.topic, Deadline(LAST_TIMEOUT_S))
@@ -117,7 +118,8 @@ async def read_committed_log(cluster: ClusterClient, log: LogId) -> CommittedLog
                 tp, offset, isolation=Isolation.READ_COMMITTED, timeout_s=LAST_TIMEOUT_S
             )
             kept, behind = _kept(answer, offset)
-            if behind == offset:
+            empty = empty + 1 if behind == offset else 0
+            if empty >= EMPTY_MAX:
                 damage = f"nothing at offset {offset}"
                 break
             records.update(kept)

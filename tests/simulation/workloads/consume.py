@@ -13,6 +13,7 @@ from sparklog.client.deadline import Deadline
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.simulation.events import EndListed, FetchDamaged, Fetched, LogId
+from tests.simulation.tier_events import ReadRefused
 from tests.simulation.workloads.calls import records_of
 from tests.simulation.workloads.scene import Scene
 
@@ -100,6 +101,9 @@ async def read(
         )
     except KafkaError as error:
         if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            if scene.is_tiered(log) and still_meant(cluster, log):
+                refused = ReadRefused(asked=asked, reader=name, log=log, offset=offset)
+                scene.history.record(refused)
             place.offset = place.start = await list_start(cluster, tp)
         raise
     if not still_meant(cluster, log):
@@ -118,6 +122,8 @@ async def read(
             high_watermark=answer.high_watermark,
             log_start=answer.log_start_offset,
             records=records,
+            # A fetch does not wait for the bucket for long.
+            complete=not scene.is_tiered(log),
         )
     )
     place.start, place.end = answer.log_start_offset, answer.high_watermark

@@ -151,7 +151,7 @@ def deletions(scene: Scene) -> Iterator[None]:
             scene.history.record(
                 DeletionDone(
                     broker=replica_manager.node_id,
-                    log=_log_of(led),
+                    log=log_of(led),
                     version=replica_manager.image.version,
                     low_watermark=deletion.result.low_watermark,
                 )
@@ -173,7 +173,7 @@ def deletions(scene: Scene) -> Iterator[None]:
         if is_news and not is_late:
             told = min(log_start_offset, high_watermark, log.log_end_offset)
             scene.history.record(
-                LogStartTold(broker=self.node_id, log=_log_of(self), log_start=told)
+                LogStartTold(broker=self.node_id, log=log_of(self), log_start=told)
             )
         return effects
 
@@ -196,7 +196,7 @@ def high_watermark(scene: Scene, topic_partition: TopicPartition, leader: int) -
         _look_at(scene, led, led.high_watermark)
 
 
-def _log_of(partition: Partition) -> LogId:
+def log_of(partition: Partition) -> LogId:
     tp = partition.topic_partition
     return LogId(tp.topic, partition.topic_id, tp.partition)
 
@@ -204,7 +204,7 @@ def _log_of(partition: Partition) -> LogId:
 def _look_at(scene: Scene, led: Partition, high_watermark: int) -> None:
     scene.history.record(
         HighWatermarkSeen(
-            log=_log_of(led),
+            log=log_of(led),
             broker=led.node_id,
             leader_epoch=led.leader_epoch,
             high_watermark=high_watermark,
@@ -231,14 +231,15 @@ def _ends(scene: Scene, led: Partition) -> Iterator[ReplicaEnd]:
 
 def _seen(broker_id: int, host: BrokerHost, partition: Partition) -> ReplicaSeen:
     tp, log = partition.topic_partition, partition.log
-    start, end = log.log_start_offset, log.log_end_offset
+    start, end = log.local_log_start_offset, log.log_end_offset
     found = platter.batches(host.disk.backend.disk, broker_id, tp)
     return ReplicaSeen(
         broker=broker_id,
-        log=_log_of(partition),
+        log=log_of(partition),
         leads=partition.is_leader,
         leader_epoch=partition.leader_epoch,
-        start=start,
+        start=log.log_start_offset,
+        local_start=start,
         high_watermark=partition.high_watermark,
         batches=tuple(b for b in found if b.next_offset > start and b.base_offset < end),
     )

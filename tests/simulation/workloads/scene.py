@@ -96,6 +96,13 @@ class Scene:
     def is_transactional(self, log: LogId) -> bool:
         return any(topic.topic_id == log.topic_id for topic in self.transactional)
 
+    def is_tiered(self, log: LogId) -> bool:
+        """Whether records of it may be in the bucket only."""
+        return any(
+            topic.topic_id == log.topic_id and topic.configs.get("remote.storage.enable") == "true"
+            for topic in self.topics + self.transactional
+        )
+
     def compacts(self, log: LogId) -> bool:
         return any(topic.topic_id == log.topic_id for topic in self.compacted)
 

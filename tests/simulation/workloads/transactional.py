@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from sparklog.client.data_client import DataClient
 from sparklog.errors import KafkaError, SparklogError
 from tests.simulation.events import LogId
-from tests.simulation.workloads import idempotent, topics
+from tests.simulation.workloads import idempotent, tiered, topics
 from tests.simulation.workloads.scene import Scene, Values
 from tests.simulation.workloads.transactional_instance import Instance
 
 #: The share of transactional ids whose clients do not know ``transaction.version``, of those whose
 #: clients do, and the rest: of those with both kinds of clients.
 OLD_SHARE, NEW_SHARE = 0.35, 0.35
+#: How many topics are tiered where there is a bucket.
+TIERED_SHARE = 0.75
 #: Processes of one transactional id.
 PLACES = 2
 #: Longest pauses between troubles, in milliseconds.
@@ -47,6 +49,8 @@ def settings(chance: random.Random) -> dict[str, str]:
 
 async def create_topics(scene: Scene, chance: random.Random) -> None:
     """The input of chains, which is a topic like any other, and the topics of transactions."""
+    has_bucket = scene.world.bucket is not None
+    tiering = scene.world.stream("tiered transactions") if has_bucket else None
     async with await scene.world.cluster_client("setup") as cluster:
         for name, partitions in (
             ("input", chance.choice((1, 2))),
@@ -62,6 +66,8 @@ async def create_topics(scene: Scene, chance: random.Random) -> None:
                 configs["flush.messages"] = "1"
             if factor > 1:
                 configs["min.insync.replicas"] = chance.choice("122")
+            if tiering is not None and tiering.random() < TIERED_SHARE:
+                configs |= tiered.configs(tiering)
             topic = await topics.create(scene, cluster, name, partitions, configs, chance, factor)
             assert topic is not None
             (scene.topics if name == "input" else scene.transactional).append(topic)

@@ -1,0 +1,112 @@
+"""The manifests of a history, replayed commit by commit: what the checkers of tiers share.
+
+Owns: the state of each manifest after each commit.  Must not know what a state has to be.  It is
+written apart from the product's own replay.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from sparklog.remote_log.manifest_records import (
+    LeaderBegan,
+    LogStartMoved,
+    SegmentAdded,
+    SegmentsRemoved,
+    TruncatedAfter,
+)
+from tests.simulation.events import HighWatermarkSeen, LogId
+from tests.simulation.history import History
+from tests.simulation.tier_events import TierCommitted, TierSegment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierState:
+    """A manifest from position ``at`` on; ``removed`` has the times (ms) at which ids left it."""
+
+    at: int
+    commit: TierCommitted
+    segments: tuple[TierSegment, ...] = ()
+    removed: Mapping[str, int] = field(default_factory=dict)
+    log_start: int = 0
+    leader_epoch: int = -1
+
+    @property
+    def end(self) -> int:
+        """The next offset after the last segment; the log start without segments."""
+        return self.segments[-1].segment.next_offset if self.segments else self.log_start
+
+    @property
+    def live(self) -> frozenset[str]:
+        return frozenset(each.segment.segment_id for each in self.segments)
+
+
+class Tiers:
+    """Answers about one history."""
+
+    def __init__(self, history: History) -> None:
+        self.states: dict[LogId, list[TierState]] = {}
+        for at, commit in history.each(TierCommitted):
+            states = self.states.setdefault(commit.log, [])
+            before = states[-1] if states else None
+            states.append(_after(before, at, commit, history.times_ms[at]))
+        self._marks: dict[LogId, list[tuple[int, int]]] = {}
+        for at, seen in history.each(HighWatermarkSeen):
+            marks = self._marks.setdefault(seen.log, [])
+            highest = max(seen.high_watermark, marks[-1][1] if marks else 0)
+            marks.append((at, highest))
+
+    def state_at(self, log: LogId, position: int) -> TierState | None:
+        """The manifest as of a position; None before its first commit."""
+        states = self.states.get(log, [])
+        found = bisect_right(states, position, key=lambda state: state.at)
+        return states[found - 1] if found else None
+
+    def last(self, log: LogId) -> TierState | None:
+        states = self.states.get(log)
+        return states[-1] if states else None
+
+    def high_watermark(self, log: LogId, position: int) -> int:
+        """The highest that any leader had up to a position."""
+        marks = self._marks.get(log, [])
+        found = bisect_right(marks, position, key=lambda mark: mark[0])
+        return marks[found - 1][1] if found else 0
+
+
+def _after(before: TierState | None, at: int, commit: TierCommitted, now_ms: int) -> TierState:
+    segments = list(before.segments) if before is not None else []
+    removed = dict(before.removed) if before is not None else {}
+    log_start = before.log_start if before is not None else 0
+    leader_epoch = before.leader_epoch if before is not None else -1
+    added = {each.segment.segment_id: each for each in commit.added}
+    for record in commit.records:
+        gone: list[TierSegment] = []
+        match record:
+            case LeaderBegan():
+                leader_epoch = record.leader_epoch
+            case SegmentAdded():
+                segments.append(added[record.segment.segment_id])
+            case LogStartMoved():
+                log_start = record.log_start_offset
+            case SegmentsRemoved():
+                gone = [s for s in segments if s.segment.segment_id in record.segment_ids]
+                log_start = max([log_start, *(s.segment.next_offset for s in gone)])
+            case TruncatedAfter():
+                gone = [s for s in segments if s.segment.next_offset > record.offset]
+        segments = [s for s in segments if s not in gone]
+        removed |= {s.segment.segment_id: now_ms for s in gone}
+    return TierState(
+        at=at,
+        commit=commit,
+        segments=tuple(segments),
+        removed=removed,
+        log_start=log_start,
+        leader_epoch=leader_epoch,
+    )
+
+
+@lru_cache(maxsize=1)
+def tiers_of(history: History) -> Tiers:
+    """Of a history that is over; all checkers ask the same one."""
+    return Tiers(history)

@@ -1,0 +1,389 @@
+"""Every checker of tiers: a history that breaks its invariant, and one that keeps it."""
+
+from dataclasses import replace
+
+from sparklog.remote_log import names
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
+from sparklog.remote_log.manifest_records import (
+    LeaderBegan,
+    LogStartMoved,
+    ManifestRecord,
+    SegmentAdded,
+    SegmentsRemoved,
+)
+from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from tests.simulation.checkers import (
+    tier_coverage,
+    tier_followers,
+    tier_leaders,
+    tier_log_start,
+    tier_objects,
+    tier_segments,
+)
+from tests.simulation.events import Fetched, HighWatermarkSeen, ReplicaSeen, SeenBatch
+from tests.simulation.final_state import FinalLog, FinalState, ProducerSeen, TieredReplica
+from tests.simulation.history import AnyEvent, History
+from tests.simulation.partition_story import LOG, NAME, Told, committed, created
+from tests.simulation.tier_events import (
+    ReadRefused,
+    TierBatch,
+    TierCommitted,
+    TierObjectDeleted,
+    TierSegment,
+)
+
+NOTHING = FinalState()
+FOLDER = names.segments_folder(LOG.topic_id, LOG.partition)
+
+
+def batch(base: int, end: int, **more: int) -> TierBatch:
+    return TierBatch(base, end, base * 100 + end)._replace(**more)
+
+
+def segment(base: int, end: int, *batches: TierBatch, copy: int = 0) -> TierSegment:
+    """Of leader epoch 0."""
+    return TierSegment(
+        segment=RemoteSegment(
+            segment_id=names.segment_id(base, 0, 1, copy.to_bytes(8, "big")),
+            base_offset=base,
+            next_offset=end,
+            log_size=10,
+            leader_epochs=(EpochStart(0, base),),
+            parts={},
+        ),
+        batches=batches or (batch(base, end),),
+        epochs=(EpochStart(0, 0),),
+    )
+
+
+FIRST, SECOND = segment(0, 10), segment(10, 20)
+
+
+class Manifest:
+    """Commits one after the other, by broker 1 in epoch 0 unless it is said."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def commit(
+        self, *what: ManifestRecord | TierSegment, epoch: int = 0, broker: int = 1, start: int = -1
+    ) -> TierCommitted:
+        self.number += 1
+        added = tuple(each for each in what if isinstance(each, TierSegment))
+        records = tuple(
+            SegmentAdded(segment=each.segment) if isinstance(each, TierSegment) else each
+            for each in what
+        )
+        return TierCommitted(
+            log=LOG,
+            number=self.number,
+            leader_epoch=epoch,
+            broker=broker,
+            records=records,
+            added=added,
+            log_start=start,
+        )
+
+
+def began(epoch: int = 0) -> LeaderBegan:
+    return LeaderBegan(leader_epoch=epoch, nonce="n")
+
+
+def removed(*segments: TierSegment) -> SegmentsRemoved:
+    return SegmentsRemoved(
+        segment_ids=tuple(each.segment.segment_id for each in segments), removed_ms=0
+    )
+
+
+def mark(high_watermark: int) -> HighWatermarkSeen:
+    return HighWatermarkSeen(
+        log=LOG, broker=1, leader_epoch=0, high_watermark=high_watermark, ends=()
+    )
+
+
+def added(*segments: TierSegment) -> list[AnyEvent]:
+    """The topic, with everything committed, and the segments in the bucket."""
+    manifest = Manifest()
+    return [created(), mark(100), manifest.commit(began()), *map(manifest.commit, segments)]
+
+
+def replica(broker: int = 1, local_start: int = 0, **more: object) -> TieredReplica:
+    whole = TieredReplica(
+        broker=broker,
+        log=LOG,
+        leads=broker == 1,
+        log_start=0,
+        local_start=local_start,
+        high_watermark=30,
+    )
+    return replace(whole, **more)  # type: ignore[arg-type]
+
+
+# leaders
+
+
+def test_a_manifest_is_extended_by_its_newest_leader() -> None:
+    manifest, told = Manifest(), Told()
+    history = History.of(
+        created(),
+        manifest.commit(began()),
+        manifest.commit(FIRST),
+        committed(told.now(2, (1, 2))),
+        manifest.commit(began(1), epoch=1, broker=2),
+        manifest.commit(SECOND, epoch=1, broker=2),
+    )
+    assert tier_leaders.check(history, NOTHING) == []
+
+
+def test_a_commit_of_a_deposed_leader_is_found() -> None:
+    manifest, told = Manifest(), Told()
+    history = History.of(
+        created(),
+        manifest.commit(began()),
+        committed(told.now(2, (1, 2))),
+        manifest.commit(began(1), epoch=1, broker=2),
+        manifest.commit(FIRST),
+    )
+    assert tier_leaders.check(history, NOTHING) == [
+        f"{NAME}: the manifest has commit 3 of epoch 0, after epoch 1 had begun",
+        f"{NAME}: the manifest has commit 3 of epoch 0, in the leadership of epoch 1",
+    ]
+
+
+def test_a_leader_that_the_journal_does_not_know_is_found() -> None:
+    manifest = Manifest()
+    history = History.of(created(), manifest.commit(began(), broker=3))
+    assert tier_leaders.check(history, NOTHING) == [
+        f"{NAME}: the manifest was taken over by broker 3 in epoch 0, in which it did not lead"
+    ]
+
+
+# segments
+
+
+def test_a_segment_of_committed_records_is_fine() -> None:
+    assert tier_segments.check(History.of(*added(FIRST, SECOND)), NOTHING) == []
+
+
+def test_records_that_were_not_committed_are_found() -> None:
+    manifest = Manifest()
+    history = History.of(
+        created(), mark(9), manifest.commit(began()), manifest.commit(FIRST), mark(100)
+    )
+    assert tier_segments.check(history, NOTHING) == [
+        f"{NAME}: segment 0 of epoch 0 reaches up to 10 when it is added, the highest high "
+        "watermark is 9"
+    ]
+
+
+def test_gaps_and_damage_are_found() -> None:
+    torn = segment(0, 10, batch(0, 4), batch(5, 10))
+    lost = replace(SECOND, damage="it is gone")
+    assert tier_segments.check(History.of(*added(torn, lost)), NOTHING) == [
+        f"{NAME}: segment 0 of epoch 0 has offset 5 after 3",
+        f"{NAME}: segment 10 of epoch 0 is damaged: it is gone",
+    ]
+
+
+def test_wrong_epochs_are_found() -> None:
+    wrong = segment(0, 10, batch(0, 10, leader_epoch=1))
+    assert tier_segments.check(History.of(*added(wrong)), NOTHING) == [
+        f"{NAME}: segment 0 of epoch 0 has a batch of leader epoch 1 at 0, its list of epochs is "
+        "[(0, 0)]"
+    ]
+
+
+def test_bytes_that_no_replica_has_are_found() -> None:
+    seen = ReplicaSeen(
+        broker=1,
+        log=LOG,
+        leads=True,
+        leader_epoch=0,
+        start=0,
+        high_watermark=10,
+        batches=(SeenBatch(0, 10, 4711),),
+    )
+    assert tier_segments.check(History.of(*added(FIRST), seen), NOTHING) == [
+        f"{NAME}: segment 0 of epoch 0 has other bytes at offset 0 than the log"
+    ]
+
+
+DATA = batch(0, 9, producer_id=7, is_transactional=True)
+ABORT = batch(10, 20, producer_id=7, is_transactional=True, ends_transaction=True)
+
+
+def test_an_aborted_transaction_is_listed_by_every_segment_that_has_records_of_it() -> None:
+    entry = (RemoteAbortedTxn(7, 0, 10),)
+    first = replace(segment(0, 10, DATA, batch(9, 10)), aborted=entry)
+    second = replace(segment(10, 20, ABORT), aborted=entry)
+    assert tier_segments.check(History.of(*added(first, second)), NOTHING) == []
+    without = replace(first, aborted=())
+    assert tier_segments.check(History.of(*added(without, second)), NOTHING) == [
+        f"{NAME}: segment 0 of epoch 0 lists the aborted transactions [], [(7, 0, 10)] have "
+        "records in it"
+    ]
+
+
+def test_a_transaction_that_is_open_when_its_records_are_added_is_found() -> None:
+    manifest = Manifest()
+    history = History.of(
+        created(),
+        mark(10),
+        manifest.commit(began()),
+        manifest.commit(segment(0, 10, DATA, batch(9, 10))),
+    )
+    final = FinalState(tiered_replicas=(replica(batches=(ABORT._replace(commits=True),)),))
+    assert tier_segments.check(history, final) == [
+        f"{NAME}: segment 0 of epoch 0 has records of a transaction of producer 7 from 0 on, whose "
+        "end is not below the high watermark 10 when it is added"
+    ]
+
+
+# objects
+
+
+def objects(*segments: TierSegment) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in segments:
+        found[names.log_object(FOLDER, each.segment.segment_id)] = 10
+        found[names.indexes_object(FOLDER, each.segment.segment_id)] = 0
+    return found
+
+
+def test_objects_of_segments_that_have_left_may_go_after_the_delay() -> None:
+    times = iter([0, 0, 0, 0, 0, 1000, 3000])
+    history, manifest = History(lambda: next(times)), Manifest()
+    for event in (
+        *(created(), mark(100), manifest.commit(began())),
+        *(manifest.commit(FIRST), manifest.commit(SECOND)),
+        manifest.commit(removed(FIRST)),
+        TierObjectDeleted(log=LOG, segment_id=FIRST.segment.segment_id),
+    ):
+        history.record(event)
+    final = FinalState(remote_objects=objects(SECOND), delete_delay_ms=2000)
+    assert tier_objects.check(history, final) == []
+    assert tier_objects.check(history, replace(final, delete_delay_ms=4000)) == [
+        f"{NAME}: an object of segment {FIRST.segment.segment_id} was deleted 2000 ms after it "
+        "left the manifest, the delay is 4000 ms"
+    ]
+
+
+def test_a_deleted_object_of_a_live_segment_is_found() -> None:
+    gone = TierObjectDeleted(log=LOG, segment_id=FIRST.segment.segment_id)
+    history = History.of(*added(FIRST), gone)
+    indexes = names.indexes_object(FOLDER, FIRST.segment.segment_id)
+    assert tier_objects.check(history, FinalState(remote_objects={indexes: 0})) == [
+        f"{NAME}: an object of segment {FIRST.segment.segment_id} was deleted, which the manifest "
+        "names",
+        f"{NAME}: {names.log_object(FOLDER, FIRST.segment.segment_id)} should have 10 bytes, it "
+        "has None",
+    ]
+
+
+# coverage
+
+
+def seen(local_start: int) -> ReplicaSeen:
+    return ReplicaSeen(
+        broker=1,
+        log=LOG,
+        leads=True,
+        leader_epoch=0,
+        start=0,
+        local_start=local_start,
+        high_watermark=30,
+        batches=(),
+    )
+
+
+def test_files_may_begin_where_the_bucket_ends_and_not_later() -> None:
+    history = History.of(*added(FIRST), seen(10))
+    final = FinalState(tiered_replicas=(replica(local_start=10),))
+    assert tier_coverage.check(history, final) == []
+    history = History.of(*added(FIRST), seen(12))
+    final = FinalState(tiered_replicas=(replica(local_start=12),))
+    assert tier_coverage.check(history, final) == [
+        f"{NAME}: broker 1 has the log from 0 on and the files from 12 on, the manifest has [0, "
+        "10)",
+        f"{NAME}: broker 1 at the end has the log from 0 on and the files from 12 on, the manifest "
+        "has [0, 10)",
+    ]
+
+
+def test_other_bytes_in_the_bucket_than_on_the_disk_are_found() -> None:
+    final = FinalState(tiered_replicas=(replica(batches=(batch(0, 10)._replace(checksum=1),)),))
+    assert tier_coverage.check(History.of(*added(FIRST)), final) == [
+        f"{NAME}: broker 1 at the end holds other bytes at offset 0 than the bucket"
+    ]
+
+
+# the log start
+
+
+def fetched(log_start: int) -> Fetched:
+    return Fetched(
+        asked=100,
+        reader="r",
+        log=LOG,
+        offset=20,
+        leader_epoch=0,
+        high_watermark=30,
+        log_start=log_start,
+        records=(),
+    )
+
+
+def test_the_log_start_moves_in_the_log_first() -> None:
+    manifest = Manifest()
+    before = [created(), mark(100), *map(manifest.commit, (began(), FIRST, SECOND))]
+    moved = manifest.commit(removed(FIRST), LogStartMoved(log_start_offset=12), start=12)
+    final = FinalState(tiered_replicas=(replica(log_start=12),))
+    assert tier_log_start.check(History.of(*before, moved), final) == []
+    early = replace(moved, log_start=3)
+    final = FinalState(tiered_replicas=(replica(log_start=3),))
+    assert tier_log_start.check(History.of(*before, early), final) == [
+        f"{NAME}: broker 1 has moved the start of the manifest to 12, its log starts at 3",
+        f"{NAME}: the log starts at 3 at the end, the manifest at 12",
+    ]
+
+
+def test_a_leader_that_has_copied_tells_no_earlier_log_start_than_the_manifest() -> None:
+    manifest = Manifest()
+    events = [
+        *(created(), mark(100), manifest.commit(began()), manifest.commit(FIRST)),
+        manifest.commit(LogStartMoved(log_start_offset=5), start=5),
+        manifest.commit(SECOND),
+    ]
+    assert tier_log_start.check(History.of(*events, fetched(5)), NOTHING) == []
+    assert tier_log_start.check(History.of(*events, fetched(4)), NOTHING) == [
+        f"{NAME}: r was told the log start 4 in epoch 0, the manifest had 5 before"
+    ]
+
+
+def test_a_refused_read_of_what_the_bucket_has_is_found() -> None:
+    refused = ReadRefused(asked=90, reader="r", log=LOG, offset=7)
+    history = History.of(*added(FIRST), refused)
+    final = FinalState(logs={LOG: FinalLog(start=8, end=30, batches=())})
+    assert tier_log_start.check(history, final) == []
+    final = FinalState(logs={LOG: FinalLog(start=7, end=30, batches=())})
+    assert tier_log_start.check(history, final) == [
+        f"{NAME}: r was refused offset 7 as out of range; the log starts at 7 at the end, and the "
+        "bucket had it up to 10"
+    ]
+
+
+# followers
+
+
+def test_followers_know_what_their_leader_knows_from_the_later_log_start_on() -> None:
+    old = ProducerSeen(producer_id=1, epoch=0, last_sequence=3, last_offset=4)
+    new = ProducerSeen(producer_id=2, epoch=0, last_sequence=3, last_offset=24)
+    leader = replica(epochs=((0, 0), (2, 12)), producers=(old, new))
+    follower = replica(2, log_start=5, epochs=((0, 5), (2, 12)), producers=(new,))
+    assert tier_followers.check(History(), FinalState(tiered_replicas=(leader, follower))) == []
+    wrong = replace(follower, epochs=((2, 12),), producers=())
+    assert tier_followers.check(History(), FinalState(tiered_replicas=(leader, wrong))) == [
+        f"{NAME}: broker 2 knows the leader epochs [(2, 12)] of [5, 30), the leader 1 knows "
+        "[(0, 5), (2, 12)]",
+        f"{NAME}: broker 2 knows None of the producer of which the leader 1 knows {new}",
+    ]
