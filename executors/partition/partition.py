@@ -261,7 +261,8 @@ class Partition(Replica):
     def begin_recovery(self, start: TieredStart) -> bool:
         """Begin to start this empty log where the records in the bucket end, before a first role.
 
-        Returns False if the log is not empty any more, or the replica has a role.  See ``begin_truncation``.
+        Returns False if the log is not empty any more, or the replica has a role.  See
+        ``begin_truncation``.
         """
         return self._follower.begin_recovery(start)
 

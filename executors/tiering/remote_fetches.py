@@ -40,9 +40,14 @@ logger = logging.getLogger(__name__)
 
 
 class _Key(NamedTuple):
-    """The place of a read; the partition is part of it, so another topic of its name has others."""
+    """The place of a read.
+
+    Another topic of the name has another partition.  After an unclean election other records may
+    have the offset, so the reads of each leader epoch are its own.
+    """
 
     partition: Partition
+    leader_epoch: int
     offset: int
     with_aborted: bool
 
@@ -74,7 +79,7 @@ class RemoteFetches:
         self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
     ) -> RemoteRecords | None:
         """See ``RemoteReads``."""
-        key = _Key(partition, offset, with_aborted)
+        key = _Key(partition, partition.leader_epoch, offset, with_aborted)
         error = self._errors.pop(key, None)
         if error is not None:
             raise error
@@ -100,8 +105,8 @@ class RemoteFetches:
         if key in self._kept:
             return key
         for place, read in self._kept.items():
-            same = place.partition is key.partition and place.with_aborted == key.with_aborted
-            if same and read.first_offset <= key.offset < read.next_offset:
+            is_same = place._replace(offset=key.offset) == key
+            if is_same and read.first_offset <= key.offset < read.next_offset:
                 return place
         return None
 
@@ -154,6 +159,7 @@ class RemoteFetches:
                 key.offset,
                 READ_BYTES,
                 with_aborted=key.with_aborted,
+                leader_epoch=key.leader_epoch,
             )
         except SparklogError as error:
             self._metrics.read_failures += 1

@@ -37,6 +37,8 @@ from sparklog.types import NO_LEADER_EPOCH, TopicPartition
 
 #: Partitions that are looked after at the same time; copies follow one another all the same.
 AT_ONCE: Final = 8
+#: Seconds for which one partition is copied before all others have their turn.
+COPY_S: Final = 30.0
 #: Seconds until a changed interval takes effect.
 LOOK_S: Final = 1.0
 #: Seconds between two lines about the same partition that cannot be copied.
@@ -82,6 +84,8 @@ class RemoteLogManager:
         self._led: dict[TopicPartition, Leadership] = {}
         self.metrics = metrics
         self._copying = asyncio.Lock()
+        #: Segments were left for the next look, which follows at once.
+        self._has_more = False
         self._told_at: dict[TopicPartition, float] = {}
         replica_manager.replication_events.add_role_listener(self)
 
@@ -125,11 +129,14 @@ class RemoteLogManager:
     async def run(self) -> None:
         """Look after the partitions until cancelled; an unexpected error only delays the rest."""
         while True:
+            self._has_more = False
             try:
                 await self.look_after_all()
             except Exception:
                 logger.exception("the tiering failed; it goes on")
-            await self._rest()
+                self._has_more = False
+            if not self._has_more:
+                await self._rest()
 
     async def _rest(self) -> None:
         """Wait for ``remote.log.manager.task.interval.ms``, which may change meanwhile."""
@@ -204,6 +211,10 @@ class RemoteLogManager:
             led.state = None
             self.metrics.failures += 1
             self._tell(tp, error)
+        except Exception:
+            led.state = None
+            self.metrics.failures += 1
+            logger.exception("the tiering of %s failed; that of other partitions goes on", tp)
 
     async def _call(self, led: Leadership, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call about a led partition.  Raises SparklogError, also when the role has ended."""
@@ -229,18 +240,20 @@ class RemoteLogManager:
         await self._take_state(led, state)
 
     async def _restore_epochs(self, led: Leadership) -> None:
-        """Restore the leader epochs below the local log start, if a crash has lost them.
+        """Restore the leader epochs below the local log start, if some of them are lost.
 
         Without a segment that holds the records before the local log start there is nothing to
         restore: the log starts there, which the manifest tells.
         """
         log = led.partition.log
         local_start = log.local_log_start_offset
-        is_known = log.leader_epochs.epoch_at(local_start - 1) != NO_LEADER_EPOCH
+        is_known = log.leader_epochs.epoch_at(log.log_start_offset) != NO_LEADER_EPOCH
         if local_start <= log.log_start_offset or is_known:
             return
         try:
-            state: FollowerState = await self._call(led, "follower_state", local_start)
+            state: FollowerState = await self._call(
+                led, "follower_state", local_start, leader_epoch=led.leader_epoch
+            )
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
@@ -250,14 +263,18 @@ class RemoteLogManager:
 
     async def _take_state(self, led: Leadership, state: RemoteLogState) -> None:
         led.state = state
-        partition, log = led.partition, led.partition.log
-        if state.log_start_offset > log.log_start_offset:
-            await self._advance_log_start(partition, state.log_start_offset)
+        log = led.partition.log
         log.tiered_end_offset = max(min(state.end_offset, log.log_end_offset), 0)
+        if state.log_start_offset > log.log_start_offset:
+            await self._advance_log_start(led, state.log_start_offset)
 
     async def _copy_segments(self, led: Leadership) -> None:
-        """Copy every segment that can be copied now."""
+        """Copy the segments that can be copied now, for COPY_S at most: others have their turn."""
+        began_ms = self._replica_manager.monotonic_ms()
         while led.state is not None:
+            if self._replica_manager.monotonic_ms() - began_ms > COPY_S * 1000:
+                self._has_more = True
+                return
             partition, log = led.partition, led.partition.log
             await self._follow_log_start(led)
             candidate = next_candidate(
@@ -310,15 +327,15 @@ class RemoteLogManager:
             now_ms=self._now_ms(),
         )
         if offset > log.log_start_offset:
-            await self._advance_log_start(partition, offset)
+            await self._advance_log_start(led, offset)
 
-    async def _advance_log_start(self, partition: Partition, offset: int) -> None:
+    async def _advance_log_start(self, led: Leadership, offset: int) -> None:
         """Move the log start up to what every replica may lose.  Raises StorageError."""
+        partition, log, tp = led.partition, led.partition.log, led.partition.topic_partition
         offset = min(offset, partition.high_watermark)
-        log, tp = partition.log, partition.topic_partition
 
         def move() -> None:
-            if self._replica_manager.get(tp) is partition and not log.truncating:
+            if self._still_leads(led) and not log.truncating:
                 log.advance_log_start(min(offset, log.log_end_offset))
 
         await self._replica_manager.checkpoints.write({tp: offset}, then=move)
@@ -360,9 +377,17 @@ class RemoteLogManager:
 
         Raises SparklogError.
         """
-        state: FollowerState = await self._remote.call(
-            "follower_state", remote_partition(partition), local_log_start_offset
-        )
+        while True:
+            state: FollowerState = await self._remote.call(
+                "follower_state",
+                remote_partition(partition),
+                local_log_start_offset,
+                leader_epoch=partition.leader_epoch,
+            )
+            if state.producer_snapshot is not None:
+                break
+            # The state of producers must not be forgotten: the next segment may have it at its end.
+            local_log_start_offset = state.offset + 1
         return _tiered_start(log_start_offset, state)
 
     # leading a log that every replica has lost
