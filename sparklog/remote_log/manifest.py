@@ -4,8 +4,9 @@ Owns: the state that results from the records (``replay_commit``), the decisions
 to commit, and lookups.  Must not know how commits are stored, nor clocks: times are arguments.
 
 The rules: each segment begins where the one before it ends.  The log start lies in the first
-segment.  The log start never goes back.  The id of a segment is used once; its objects are garbage
-from the removal of the segment until they are deleted, and never live again.
+segment.  The log start never goes back, unless there are no segments and the log of a new leader
+ends below it: then everything is lost that was there.  The id of a segment is used once; its
+objects are garbage from the removal of the segment until they are deleted, and never live again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,6 +130,14 @@ class Manifest:
         ids = self._ids(0, self._segments.count_below(offset))
         removed = (SegmentsRemoved(segment_ids=ids, removed_ms=now_ms),) if ids else ()
         return self._checked(*removed, LogStartMoved(log_start_offset=offset))
+
+    def begin_anew(self, offset: int) -> Records:
+        """Records that move the log start down to ``offset``, for a leader whose log ends below it.
+
+        Raises:
+            MisfitError: there are segments.
+        """
+        return self._checked(LogStartMoved(log_start_offset=offset))
 
     def remove_segments(self, segment_ids: Sequence[str], now_ms: int) -> Records:
         """Records that remove the oldest segments, and move the log start behind them.

@@ -156,7 +156,7 @@ class ManifestDraft:
             raise MisfitError(f"a leader epoch of segment {name} begins behind it")
 
     def _move_log_start(self, offset: int) -> None:
-        if self.log_start_offset is not None and offset < self.log_start_offset:
+        if self and self.log_start_offset is not None and offset < self.log_start_offset:
             raise MisfitError(f"the log start cannot go back from {self.log_start_offset}")
         if self:
             self._check_log_start(offset, self._base_offset_at(0), self._next_offset_at(0))

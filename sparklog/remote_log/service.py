@@ -174,7 +174,9 @@ class RemoteLogService:
 
         A leader that has begun already begins again, also after a restart in the same epoch with
         the same nonce.  What leaves the manifest is told in ``takeover``.  Of a segment in which
-        the logs diverge, the beginning stays if the leader's files do not have it.
+        the logs diverge, the beginning stays if the leader's files do not have it.  A log that ends
+        below the log start of the manifest has lost everything that was there, and the manifest
+        begins anew with it.
 
         Raises:
             DeposedLeaderError: a leader of a higher epoch has taken the manifest over, or another
@@ -195,8 +197,15 @@ class RemoteLogService:
                     lambda each: each.truncate_after(offset, now_ms, shortened),
                     now_ms,
                 )
+            is_lost = takeover.ends_below_start(manifest_log.manifest, log)
             start = takeover.log_start(manifest_log.manifest, log)
-            commit(manifest_log, lambda each: each.move_log_start(start, now_ms), now_ms)
+            commit(
+                manifest_log,
+                lambda each: (
+                    each.begin_anew(start) if is_lost else each.move_log_start(start, now_ms)
+                ),
+                now_ms,
+            )
             return _state(manifest_log.manifest)
 
     def copy(self, job: CopyJob) -> RemoteSegment:

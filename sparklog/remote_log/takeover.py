@@ -49,6 +49,8 @@ def diverges_at(manifest: Manifest, log: LeaderLog, url: str) -> int | None:
     first = max(manifest.log_start_offset or 0, log.log_start_offset)
     if end is None or end <= first or end < log.local_log_start_offset:
         return None
+    if ends_below_start(manifest, log):
+        return log.log_end_offset
     # An epoch that begins at the end of the log has no records.
     epochs = [each for each in log.leader_epochs if each.start_offset < log.log_end_offset]
     if not epochs or epochs[0].start_offset > first:
@@ -59,6 +61,15 @@ def diverges_at(manifest: Manifest, log: LeaderLog, url: str) -> int | None:
             "restore the leader epochs of the log from follower_state before it takes over"
         )
     return manifest.divergence(epochs, log.log_end_offset)
+
+
+def ends_below_start(manifest: Manifest, log: LeaderLog) -> bool:
+    """Whether the leader's log ends below the log start, after an unclean election.
+
+    All segments leave the manifest, and the log starts where the leader's log does: otherwise the
+    old log start would hide what this leader acknowledges.
+    """
+    return log.log_end_offset < (manifest.log_start_offset or 0)
 
 
 def segment_to_shorten(manifest: Manifest, log: LeaderLog, offset: int) -> RemoteSegment | None:

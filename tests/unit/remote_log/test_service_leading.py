@@ -124,11 +124,11 @@ def test_the_log_start_of_the_leader_is_below_that_of_the_manifest() -> None:
     assert contents(store) == (ids([B, C]), 12, (A.segment_id,))
 
 
-def test_a_leader_whose_log_ends_below_the_log_start_learns_the_log_start() -> None:
-    """Its records were all deleted before; the log start does not go back."""
+def test_the_log_begins_anew_with_a_leader_whose_log_ends_below_the_log_start() -> None:
+    """The old log start would hide what this leader acknowledges from now on."""
     store = led(log_start=12)
-    assert take_over(store, leader_log(8, (1, 0))) == RemoteLogState(12, NO_OFFSET, 0, 0, 0)
-    assert contents(store) == ([], 12, tuple(ids([A, B, C])))
+    assert take_over(store, leader_log(8, (1, 0))) == RemoteLogState(0, NO_OFFSET, 0, 0, 0)
+    assert contents(store) == ([], 0, tuple(ids([A, B, C])))
 
 
 # -- lineage
