@@ -213,6 +213,8 @@ class Log(RetainedLog):
         self._files.appended[self.partition_dir] = None
         active = self._segments.active
         rolled = self._roll(self._roller.due_at(active, headers, size, self.config, now_ms), now_ms)
+        if rolled:
+            self._follow_first_segment()
         active = self._segments.active
         if aborted is None:
             position = active.append(buffers, headers, now_ms)

@@ -99,6 +99,7 @@ class RetainedLog(DurableLog):
         if self.truncating or self.replacing:
             return 0
         config = self.config
+        first_before = self._segments[0].base_offset
         count = count_deletable(
             self.segments,
             limits=NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config),
@@ -112,8 +113,11 @@ class RetainedLog(DurableLog):
         try:
             self._delete_first(count, now_ms)
         finally:
-            if not config.remote_storage_enable:
-                self._log_start_offset = self._local_log_start_offset
+            # What is older than the deleted segments has expired too, also in the bucket.  Without a
+            # deletion the log start stays: the topic may be tiered again.
+            first = self._segments[0].base_offset
+            if first > first_before:
+                self._log_start_offset = max(self._log_start_offset, first)
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
 
@@ -163,6 +167,19 @@ class RetainedLog(DurableLog):
             self._flush.raise_to(first, self.log_end_offset)
             self._local_log_start_offset = max(self._local_log_start_offset, first)
         self._snapshots.keep_only(self._segments.base_offsets)
+
+    def _follow_first_segment(self) -> None:
+        """Move the local log start up to the first segment after a roll.
+
+        An empty log rolls to a first batch that is too far for its segment.  Then the log begins at
+        that batch, unless records below may be in the bucket.
+        """
+        first, local_start = self._segments[0].base_offset, self._local_log_start_offset
+        if first <= local_start:
+            return
+        if not self.config.remote_storage_enable and self._log_start_offset == local_start:
+            self._log_start_offset = first
+        self._local_log_start_offset = first
 
     def purge_deleted(self, now_ms: int) -> int:
         """Remove files that were renamed ``file.delete.delay.ms`` ago; return how many.  Blocks."""

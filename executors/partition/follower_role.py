@@ -84,7 +84,9 @@ class FollowerRole:
                 effects += self._write(memoryview(records), batches, now_ms)
             except DISK_ERRORS as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        effects += replica.move_high_watermark(min(high_watermark, log.log_end_offset))
+        # Nothing is below the log start, which an empty log moves up to a far first batch.
+        reached = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        effects += replica.move_high_watermark(reached)
         if log.advance_log_start(min(log_start_offset, replica.high_watermark)):
             effects.append(CompleteDelayedDeleteRecords(topic_partition=replica.topic_partition))
         return effects

@@ -18,7 +18,7 @@ def leapt(desk: Desk) -> Log:
 def test_a_log_that_is_not_tiered_begins_at_its_first_segment() -> None:
     log = leapt(Desk())
     log.check_invariants()
-    assert log.local_log_start_offset == FAR
+    assert starts(log) == (FAR, FAR)
 
 
 def test_a_truncation_below_the_first_segment_drops_everything() -> None:
@@ -26,7 +26,7 @@ def test_a_truncation_below_the_first_segment_drops_everything() -> None:
     log.begin_truncation(1000)
     assert log.truncate_to(1000, 0)
     log.end_truncation()
-    assert log.log_end_offset == 1000
+    assert (*starts(log), log.log_end_offset) == (1000, 1000, 1000)
 
 
 def test_a_topic_that_is_not_tiered_for_a_moment_keeps_its_log_start() -> None:

@@ -1,5 +1,6 @@
 """Tiered logs: the log start, and the later start of the files."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,13 +211,17 @@ def test_a_log_may_start_in_the_middle_of_what_is_in_the_bucket() -> None:
     assert starts(reopen(desk, log)) == (10, 70)
 
 
-def test_a_topic_that_is_no_longer_tiered_starts_with_its_files() -> None:
+def test_a_topic_that_is_no_longer_tiered_starts_with_its_files_after_a_deletion() -> None:
+    """The limits are those of the whole log, so the bucket's older records have expired too."""
     log = tiered_log(Desk())
-    third = log.segments[2].base_offset
+    third, fourth = (log.segments[index].base_offset for index in (2, 3))
     log.delete_local_segments(third, 0)
-    log.reconfigure(Desk().config)
-    log.delete_old_segments(0, 100)
-    assert starts(log) == (third, third)
+    log.reconfigure(replace(Desk().config, retention_bytes=log.size - 1))
+    assert log.delete_old_segments(0, 100) == 0
+    assert starts(log) == (0, third)
+    log.reconfigure(replace(Desk().config, retention_bytes=log.size - log.segments[0].size))
+    assert log.delete_old_segments(0, 100) == 1
+    assert starts(log) == (fourth, fourth)
 
 
 def test_a_failed_deletion_hides_the_records_and_is_done_again() -> None:
