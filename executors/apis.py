@@ -22,6 +22,7 @@ from sparklog.executors.handlers import (
     offset_for_leader_epoch,
     produce,
     read_clean_offset,
+    read_remote_segments,
     read_tiered_state,
     report_damage,
     stop_node,
@@ -110,6 +111,7 @@ def broker_handlers(
         report_damage.handler(replica_manager),
         read_clean_offset.handler(replica_manager),
         read_tiered_state.handler(replica_manager),
+        read_remote_segments.handler(replica_manager),
         stop_node.handler(ask_to_stop),
         node_status.handler(status),
     ]

@@ -3,12 +3,13 @@
 Owns: the interface, and what it is without a remote_dir.  Must not know how a bucket is read.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import NamedTuple, Protocol
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
+from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.storage_backends.base import Region
 from sparklog.types import OffsetTimestamp
 
@@ -40,6 +41,12 @@ class RemoteReads(Protocol):
         None without one; then the files here are searched.  May be cancelled.  Raises KafkaError.
         """
 
+    def signed_segments(
+        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
+    ) -> "Awaitable[Sequence[SignedSegment]]":
+        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
+        ``seconds``; none if there are no such URLs.  Raises KafkaError."""
+
 
 class NoRemoteReads:
     """The reads of a broker without a remote_dir."""
@@ -55,6 +62,13 @@ class NoRemoteReads:
         """Raises KafkaError: the records cannot be reached from here."""
         del timestamp
         raise self._error(partition, partition.log.log_start_offset)
+
+    async def signed_segments(
+        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
+    ) -> Sequence[SignedSegment]:
+        """There are no URLs."""
+        del partition, start, end, seconds, count_max
+        return ()
 
     def _error(self, partition: Partition, offset: int) -> KafkaError:
         return KafkaError(

@@ -11,7 +11,7 @@ for.  Several fetches at one offset share a read.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
@@ -23,6 +23,7 @@ from sparklog.executors.tiering.record_region import BytesRegion, whole_batches
 from sparklog.executors.tiering.remote_log_manager import remote_partition
 from sparklog.executors.tiering.remote_process import RemoteLogs
 from sparklog.remote_log.reading import RemoteRead
+from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
 
 #: Bytes of one read; a larger batch comes nevertheless.
@@ -118,6 +119,23 @@ class RemoteFetches:
                 remote_partition(partition),
                 timestamp,
                 partition.log.log_start_offset,
+            )
+        except SparklogError as error:
+            raise _kafka_error(partition, error) from error
+        return found
+
+    async def signed_segments(
+        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
+    ) -> Sequence[SignedSegment]:
+        """See ``RemoteReads``."""
+        try:
+            found: Sequence[SignedSegment] = await self._remote.call(
+                "signed_segments",
+                remote_partition(partition),
+                start,
+                end,
+                seconds=seconds,
+                count_max=count_max,
             )
         except SparklogError as error:
             raise _kafka_error(partition, error) from error

@@ -391,6 +391,7 @@ class BrokerConfig(TransactionSettings):
     remote_log_manager_task_interval_ms: int = 30_000
     remote_log_manager_copy_max_bytes_per_second: int = MAX_INT64
     remote_fetch_max_wait_ms: int = 500
+    remote_signed_url_lifetime_ms: int = 3_600_000
     remote_cache_bytes: int = 1024 * 1024 * 1024
     remote_object_delete_delay_ms: int = 4 * 3_600_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)

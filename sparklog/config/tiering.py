@@ -77,6 +77,16 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
         "shorter wait; then it is answered without them, and the client asks again.",
     ),
     Setting(
+        name="remote.signed.url.lifetime.ms",
+        kind="LONG",
+        default=3_600_000,
+        minimum=0,
+        maximum=7 * 24 * 3_600_000,
+        doc="How long a URL is good with which a Spark task reads a segment from the remote_dir "
+        "itself; tasks ask for new URLs. 0: there are no such URLs, and tasks read through the "
+        "brokers.",
+    ),
+    Setting(
         name="remote.cache.bytes",
         kind="LONG",
         default=1024 * 1024 * 1024,

@@ -279,12 +279,15 @@ class Manifest:
         index = self._segments.index_at(offset)
         return None if index is None else self._segments[index]
 
-    def segments_between(self, start: int, end: int) -> list[RemoteSegment]:
-        """The segments with offsets in [``start``, ``end``)."""
+    def segments_between(
+        self, start: int, end: int, count_max: int | None = None
+    ) -> list[RemoteSegment]:
+        """The first ``count_max`` segments, or all, with offsets in [``start``, ``end``)."""
         found: list[RemoteSegment] = []
         index = self._segments.count_below(start)
         while (
             start < end
+            and (count_max is None or len(found) < count_max)
             and index < len(self._segments)
             and self._segments.base_offset_at(index) < end
         ):

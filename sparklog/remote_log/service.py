@@ -30,6 +30,7 @@ from sparklog.remote_log.open_manifests import (
 from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopics
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
@@ -433,6 +434,16 @@ class RemoteLogService:
     ) -> Sequence[RemoteSegment]:
         """The segments with offsets in [``start``, ``end``), as this process knows them."""
         return self._manifests.look(partition, lambda each: each.segments_between(start, end))
+
+    def signed_segments(
+        self, partition: RemotePartition, start: int, end: int, *, seconds: int, count_max: int
+    ) -> Sequence[SignedSegment]:
+        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
+        ``seconds``; none if the store has no URLs."""
+        segments = self._manifests.look(
+            partition, lambda each: each.segments_between(start, end, count_max)
+        )
+        return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
 
     def _in_segment(
         self,

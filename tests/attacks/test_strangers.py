@@ -17,8 +17,8 @@ from tests.support.raw_wire import RawWire, framed
 REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: A stranger may say these: they are the proof of membership itself.
 DOOR = (private.MemberHelloRequest, private.MemberProofRequest)
-#: Clients may say this, and strangers are clients.
-FOR_CLIENTS = (private.ConsistentCutRequest,)
+#: Clients may say these, and strangers are clients.
+FOR_CLIENTS = (private.ConsistentCutRequest, private.ReadRemoteSegmentsRequest)
 MEMBERS_ONLY = [
     kind
     for kind in vars(private).values()

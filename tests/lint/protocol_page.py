@@ -59,9 +59,9 @@ responses. Only these may differ, each where a test expects it.
 _PRIVATE = """
 ## Private APIs
 
-Keys from 20000 up are for members of the cluster only, and not advertised. There are two
-exceptions: the proof of membership, and ConsistentCut, which is for clients and advertised to
-sparklog's own.
+Keys from 20000 up are for members of the cluster only, and not advertised. The exceptions are the
+proof of membership, and ConsistentCut and ReadRemoteSegments, which are for clients and advertised
+to sparklog's own.
 """
 
 _CLIENTS = """

@@ -46,6 +46,7 @@ from sparklog.types import Compression, Endpoint, Isolation, OffsetSpec, TopicPa
 
 log = logging.getLogger(__name__)
 Parsed = TypeVar("Parsed")
+Choice = TypeVar("Choice", bound=Enum)
 
 BOOTSTRAP_OPTIONS = ("kafka.bootstrap.servers", "bootstrap.servers")
 #: Internal option: marks a scan that does not share its source with other scans (``own_scans``).
@@ -72,6 +73,7 @@ READ_OPTIONS = frozenset(
         *("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"),
         *("startingOffsetsByTimestampStrategy", "failOnDataLoss", "failOnCorruptBatch"),
         *("minPartitions", "maxRecordsPerPartition", "includeHeaders", "consistentCut"),
+        "remoteReads",
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         *("groupIdPrefix", *STREAM_OPTIONS),
         OWN_SCAN_OPTION,
@@ -181,6 +183,13 @@ class ConsistentCut(Enum):
     OFF = "off"
 
 
+class RemoteReads(Enum):
+    """How records of a tiered topic are read that are in the bucket only."""
+
+    DIRECT = "direct"
+    BROKERS = "brokers"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """A batch read; times in milliseconds, sizes in bytes.
@@ -203,6 +212,7 @@ class ReadOptions:
     include_headers: bool = False
     isolation: Isolation = Isolation.READ_COMMITTED
     consistent_cut: ConsistentCut = ConsistentCut.PREFER
+    remote_reads: RemoteReads = RemoteReads.DIRECT
     poll_timeout_ms: int = 120_000
     plan_tries: int = 3
     plan_pause_ms: int = 1000
@@ -252,7 +262,8 @@ def parse_read_options(options: Mapping[str, str], found_bootstrap: str | None) 
         fail_on_corrupt_batch=given.get("failOnCorruptBatch", boolean, True),
         include_headers=given.get("includeHeaders", boolean, False),
         isolation=given.get("kafka.isolation.level", isolation, Isolation.READ_COMMITTED),
-        consistent_cut=given.get("consistentCut", _consistent_cut, ConsistentCut.PREFER),
+        consistent_cut=given.get("consistentCut", _choice_of(ConsistentCut), ConsistentCut.PREFER),
+        remote_reads=given.get("remoteReads", _choice_of(RemoteReads), RemoteReads.DIRECT),
         poll_timeout_ms=given.get("kafkaConsumer.pollTimeoutMs", int32, 120_000),
         plan_tries=given.get("fetchOffset.numRetries", int32, 3),
         plan_pause_ms=given.get("fetchOffset.retryIntervalMs", whole_number, 1000),
@@ -376,11 +387,14 @@ def _pattern(text: str) -> str:
     return text
 
 
-def _consistent_cut(text: str) -> ConsistentCut:
-    names = {choice.value: choice for choice in ConsistentCut}
-    if text.strip().lower() not in names:
-        raise ValueError(f"expected one of {', '.join(names)}")
-    return names[text.strip().lower()]
+def _choice_of(choices: type[Choice]) -> Callable[[str], Choice]:
+    def parse(text: str) -> Choice:
+        names = {str(choice.value): choice for choice in choices}
+        if text.strip().lower() not in names:
+            raise ValueError(f"expected one of {', '.join(names)}")
+        return names[text.strip().lower()]
+
+    return parse
 
 
 def _bound(given: _Given, side: str, default: OffsetSpec, refused: str) -> Bound:

@@ -5,12 +5,13 @@ split into ranges.  Must not know the client, Spark or the clock.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from uuid import UUID
 
 from sparklog.dataframe.options import Bound, ReadOptions
 from sparklog.errors import ConfigError, DataLossError
+from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import OffsetSpec, TopicPartition
 
 
@@ -24,18 +25,30 @@ class PartitionOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSource:
+    """Segments of a range in the bucket, with URLs, as far as the plan has them; a task asks for
+    others.  The URLs are good until ``expires_at_ms`` (time of day)."""
+
+    segments: tuple[SignedSegment, ...] = ()
+    expires_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetRange:
     """``[start, end)`` of one partition, read by one task.
 
-    ``min_timestamp_ms`` lets the task skip batches with only older records.  A task must not read
-    a topic of the same name with another id than ``topic_id``.
+    ``min_timestamp_ms`` lets the task skip batches with only older records, ``max_timestamp_ms``
+    lets it skip parts of the bucket with only newer ones.  A task must not read a topic of the same
+    name with another id than ``topic_id``.  With ``remote`` it reads the range from the bucket.
     """
 
     topic_partition: TopicPartition
     start: int
     end: int
     min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
     topic_id: UUID | None = None
+    remote: RemoteSource | None = field(default=None, compare=False)
 
     @property
     def size(self) -> int:

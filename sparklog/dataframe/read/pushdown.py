@@ -4,11 +4,12 @@ Owns: the meaning of Spark's filters for times, offsets, partitions and topics, 
 ranges.  Must not know Spark's classes (it reads their names and fields) or the client.  Every
 filter is also returned to Spark, so an unknown filter costs only the saving.
 
-An upper bound on the timestamp saves nothing: older records may follow newer ones, even where
-brokers set the timestamps, because their clocks differ.
+An upper bound on the timestamp ends no range: older records may follow newer ones, even where
+brokers set the timestamps, because their clocks differ.  It saves what the statistics of segments
+in the bucket rule out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -18,17 +19,22 @@ from sparklog.types import MAX_INT64, TopicPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EQUAL = ("EqualTo", "EqualNullSafe")
+#: The filters that bound a value below, and above.
+_LOWER = ("GreaterThan", "GreaterThanOrEqual", *_EQUAL)
+_UPPER = ("LessThan", "LessThanOrEqual", *_EQUAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Narrowing:
     """Bounds of all rows that pass the filters.
 
-    ``lower_ms``: no passing row is older.  Offsets are ``[first_offset, end_offset)``.  ``others``
-    are filters on columns that are the same for all rows of a range.
+    ``lower_ms``: no passing row is older; ``upper_ms``: none is newer.  Offsets are
+    ``[first_offset, end_offset)``.  ``others`` are filters on columns that are the same for all
+    rows of a range.
     """
 
     lower_ms: int | None = None
+    upper_ms: int | None = None
     first_offset: int = 0
     end_offset: int = MAX_INT64
     others: tuple[Any, ...] = ()
@@ -59,7 +65,13 @@ class Narrowing:
             first = max(first, item.end if found is None else found)
         end = max(min(item.end, self.end_offset), item.start)
         start = min(max(item.start, first), end)
-        return replace(item, start=start, end=end, min_timestamp_ms=self.lower_ms)
+        return replace(
+            item,
+            start=start,
+            end=end,
+            min_timestamp_ms=self.lower_ms,
+            max_timestamp_ms=self.upper_ms,
+        )
 
 
 def narrowing(filters: Iterable[Any]) -> Narrowing:
@@ -68,10 +80,9 @@ def narrowing(filters: Iterable[Any]) -> Narrowing:
     for item in filters:
         column = _attribute(item)
         if column == ("timestamp",):
-            bound = _lower_bound_ms(item)
-            if bound is not None:
-                lower = bound if found.lower_ms is None else max(found.lower_ms, bound)
-                found = replace(found, lower_ms=lower)
+            found = _within(
+                found, _time_bound_ms(item, _LOWER, min), _time_bound_ms(item, _UPPER, max)
+            )
         elif column == ("offset",):
             first, end = _offsets(item)
             found = replace(
@@ -90,15 +101,23 @@ def _attribute(item: Any) -> Any:
     return getattr(inner, "attribute", None)
 
 
-def _lower_bound_ms(item: Any) -> int | None:
-    """The lower bound, rounded down: records have milliseconds, Spark has microseconds."""
+def _within(found: Narrowing, lower_ms: int | None, upper_ms: int | None) -> Narrowing:
+    lower = [ms for ms in (found.lower_ms, lower_ms) if ms is not None]
+    upper = [ms for ms in (found.upper_ms, upper_ms) if ms is not None]
+    return replace(found, lower_ms=max(lower, default=None), upper_ms=min(upper, default=None))
+
+
+def _time_bound_ms(
+    item: Any, kinds: tuple[str, ...], outermost: Callable[[list[int]], int]
+) -> int | None:
+    """A bound, rounded down: records have milliseconds, Spark has microseconds."""
     kind = type(item).__name__
-    if kind in ("GreaterThan", "GreaterThanOrEqual", *_EQUAL):
+    if kind in kinds:
         return _milliseconds(item.value)
     if kind == "In":
         wanted = [value for value in item.value if value is not None]
         known = [ms for ms in map(_milliseconds, wanted) if ms is not None]
-        return min(known) if known and len(known) == len(wanted) else None
+        return outermost(known) if known and len(known) == len(wanted) else None
     return None
 
 

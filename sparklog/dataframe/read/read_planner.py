@@ -1,18 +1,20 @@
 """The planner of batch reads: it requests metadata and offsets, and makes the plan.
 
-Owns: the requests (metadata, offsets, offsets by time), their order, and their retries.  Must not
-know Spark, nor the decisions in ``plan`` and ``pushdown``.
+Owns: the requests (metadata, offsets, offsets by time, remote segments), their order, and their
+retries.  Must not know Spark, nor the decisions in ``plan``, ``pushdown`` and ``remote_plan``.
 """
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 from uuid import UUID
 
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
-from sparklog.dataframe.options import Bound, ReadOptions, topic_matcher
+from sparklog.client.remote_segments_api import RemoteSegments, remote_segments
+from sparklog.dataframe.options import Bound, ReadOptions, RemoteReads, topic_matcher
 from sparklog.dataframe.read.cut_offsets import cut_offsets
 from sparklog.dataframe.read.plan import (
     FoundByTime,
@@ -23,11 +25,18 @@ from sparklog.dataframe.read.plan import (
     split,
 )
 from sparklog.dataframe.read.pushdown import Narrowing
+from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.errors import ConfigError, ConnectError, ErrorCode, KafkaError
 from sparklog.plurals import counted
 from sparklog.types import NO_OFFSET, Isolation, OffsetSpec, TopicPartition
 
 log = logging.getLogger(__name__)
+
+#: Time in which the leaders give the segments in the bucket, in seconds.
+REMOTE_SEGMENTS_S: Final = 10.0
+#: Most segments of one plan, about; brokers read what is beyond.
+REMOTE_SEGMENTS_MAX: Final = 20_000
+_NOTHING_REMOTE: Final = RemoteSegments()
 
 
 async def plan_read(
@@ -86,7 +95,15 @@ class _ReadPlanner:
         elif lower_ms is not None:  # before 1970: negative times are special offsets
             firsts = dict.fromkeys(partitions, 0)
         narrowed = narrowing.apply(ranges, firsts)
-        return split(narrowed, options.min_partitions, options.max_records_per_partition)
+        remote = await self._remote_segments(narrowed)
+        pieces = [
+            piece
+            for item in narrowed
+            for piece in cut_by_tier(item, remote.get(item.topic_partition, _NOTHING_REMOTE))
+        ]
+        return with_own_segments(
+            split(pieces, options.min_partitions, options.max_records_per_partition)
+        )
 
     async def _partitions(self) -> list[TopicPartition]:
         options = self._options
@@ -154,6 +171,26 @@ class _ReadPlanner:
             )
         others = dict.fromkeys((tp for tp in partitions if tp not in cut), int(OffsetSpec.LATEST))
         return cut | await self._offsets(others)
+
+    async def _remote_segments(
+        self, ranges: Sequence[OffsetRange]
+    ) -> dict[TopicPartition, RemoteSegments]:
+        """The segments that tasks read from the bucket; without them the brokers read it."""
+        if self._options.remote_reads is RemoteReads.BROKERS:
+            return {}
+        found = await remote_segments(
+            self._client.cluster,
+            {item.topic_partition: (item.start, item.end) for item in ranges if item.size > 0},
+            self._deadline.capped(REMOTE_SEGMENTS_S),
+            count_max=REMOTE_SEGMENTS_MAX,
+        )
+        errors = {tp: each for tp, each in found.items() if isinstance(each, KafkaError)}
+        for tp, error in sorted(errors.items())[:1]:
+            log.warning(
+                "the brokers read %s of this read from the bucket, such as %s: %s",
+                counted(len(errors), "partition"), tp, error,
+            )  # fmt: skip
+        return {tp: each for tp, each in found.items() if not isinstance(each, KafkaError)}
 
     def _topic_id(self, tp: TopicPartition) -> UUID | None:
         topic = self._client.cluster.view.topics.get(tp.topic)

@@ -22,7 +22,7 @@ from sparklog.dataframe.jvm import BOUNDS, GIVE_BATCHES, GIVE_ROWS
 from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.pushdown import Narrowing, narrowing
-from sparklog.dataframe.read.range_fetcher import RangeFetcher
+from sparklog.dataframe.read.range_reader import read_range
 from sparklog.dataframe.read.read_planner import plan_read
 from sparklog.dataframe.worker_process import freeze_imported_objects, plain_errors
 from sparklog.wire.records.batch import Buffer, read_header
@@ -72,7 +72,7 @@ class TopicReader(DataSourceReader):
         shape = _Shape(schema, item)
         corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetcher(client, item, self.options, corrupt):
+            for start, fetched in read_range(client, item, self.options, corrupt):
                 for batch in decode_columns(
                     fetched.records,
                     start_offset=start,
@@ -92,7 +92,7 @@ class TopicReader(DataSourceReader):
         told = False
         corrupt = self._corrupt_batches(item)
         with _client(self.options) as client:
-            for start, fetched in RangeFetcher(client, item, self.options, corrupt):
+            for start, fetched in read_range(client, item, self.options, corrupt):
                 if not told or read_header(fetched.records).base_offset < start:
                     told = True
                     yield carrier.bounds(item, start)

@@ -14,7 +14,12 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
-from sparklog.wire.protocol.private_clients import ConsistentCutRequest, ConsistentCutResponse
+from sparklog.wire.protocol.private_clients import (
+    ConsistentCutRequest,
+    ConsistentCutResponse,
+    ReadRemoteSegmentsRequest,
+    ReadRemoteSegmentsResponse,
+)
 from sparklog.wire.protocol.private_replicas import (
     ReadCleanOffsetRequest,
     ReadCleanOffsetResponse,
@@ -488,5 +493,6 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),
         (ConsistentCutRequest, ConsistentCutResponse),
+        (ReadRemoteSegmentsRequest, ReadRemoteSegmentsResponse),
     )
 }

@@ -8,6 +8,7 @@ knows sparklog's nodes from Kafka's.
 
 from dataclasses import field
 from typing import ClassVar, Final
+from uuid import UUID
 
 from sparklog.wire.protocol.schema import Request, Response, Struct, many, message, one
 
@@ -63,3 +64,33 @@ class ConsistentCutResponse(Response):
     error_code: int = field(default=0, metadata=one("int16"))
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     topics: tuple[CutTopicOffsets, ...] = field(default=(), metadata=many(CutTopicOffsets))
+
+
+@message
+class ReadRemoteSegmentsRequest(Request):
+    """Asks the leader for the segments in the bucket with offsets in [``start_offset``,
+    ``end_offset``)."""
+
+    API_KEY: ClassVar[int] = 20018
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    current_leader_epoch: int = field(default=-1, metadata=one("int32"))
+    start_offset: int = field(default=0, metadata=one("int64"))
+    end_offset: int = field(default=0, metadata=one("int64"))
+
+
+@message
+class ReadRemoteSegmentsResponse(Response):
+    """The first segments, as JSON with URLs (``remote_log.signed_segments``).
+
+    There may be more behind the last of them.  There are none if clients cannot read the bucket.
+    The URLs are good until ``expires_at_ms`` of the leader's clock.
+    """
+
+    API_KEY: ClassVar[int] = 20018
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    expires_at_ms: int = field(default=-1, metadata=one("int64"))
+    segments: tuple[bytes, ...] = field(default=(), metadata=many("bytes"))

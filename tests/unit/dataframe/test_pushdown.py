@@ -1,5 +1,6 @@
 """The meaning of filters for times, offsets, partitions and topics."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -45,7 +46,29 @@ IN_BERLIN = datetime(1970, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))
     ],
 )
 def test_the_lower_bound(filters: list[Filter], bound: int | None) -> None:
-    assert narrowing(filters) == Narrowing(lower_ms=bound)
+    assert narrowing(filters).lower_ms == bound
+
+
+@pytest.mark.parametrize(
+    ("filters", "bound"),
+    [
+        ([], None),
+        ([LessThanOrEqual(COLUMN, AT_5MS)], 5),
+        ([LessThan(COLUMN, AT_5MS)], 5),
+        ([EqualTo(COLUMN, IN_BERLIN)], 0),
+        ([EqualNullSafe(COLUMN, None)], None),
+        ([In(COLUMN, (AT_5MS, IN_BERLIN))], 5),
+        ([In(COLUMN, (IN_BERLIN, None))], 0),
+        ([In(COLUMN, ())], None),
+        ([GreaterThan(COLUMN, AT_5MS), IsNotNull(COLUMN)], None),
+        ([Not(LessThan(COLUMN, AT_5MS))], None),
+        ([LessThan(("value",), AT_5MS)], None),
+        ([LessThan(COLUMN, IN_BERLIN), LessThan(COLUMN, AT_5MS)], 0),
+        ([LessThan(COLUMN, datetime(1969, 12, 31, 23, 59, 59, 999_500))], -1),
+    ],
+)
+def test_the_upper_bound(filters: list[Filter], bound: int | None) -> None:
+    assert narrowing(filters).upper_ms == bound
 
 
 OFFSET = ("offset",)
@@ -112,6 +135,12 @@ def test_a_lower_time_bound_narrows_each_range() -> None:
         piece(1, 100, 100, 7),
         piece(2, 50, 100, 7),
     ]
+
+
+def test_an_upper_time_bound_ends_no_range() -> None:
+    """Older records may follow newer ones."""
+    found = narrowing([LessThan(COLUMN, AT_5MS)]).apply([piece(0, 0, 100)], {})
+    assert found == [replace(piece(0, 0, 100), max_timestamp_ms=5)]
 
 
 def test_offsets_and_partitions_narrow_too() -> None:

@@ -84,6 +84,9 @@ def test_the_segment_of_an_offset(offset: int, expected: Any) -> None:
 )
 def test_the_segments_of_a_range(start: int, end: int, expected: list[Any]) -> None:
     assert manifest_of(A, B, C).segments_between(start, end) == expected
+    for count_max in range(4):
+        found = manifest_of(A, B, C).segments_between(start, end, count_max)
+        assert found == expected[:count_max]
 
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(0, A), (50, A), (51, C), (70, C), (71, None)])

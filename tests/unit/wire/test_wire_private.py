@@ -70,6 +70,8 @@ from sparklog.wire.protocol.private_clients import (
     CutPartitionOffset,
     CutTopic,
     CutTopicOffsets,
+    ReadRemoteSegmentsRequest,
+    ReadRemoteSegmentsResponse,
 )
 from sparklog.wire.protocol.private_replicas import (
     ReadCleanOffsetRequest,
@@ -130,6 +132,9 @@ REQUESTS = [
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
     ConsistentCutRequest(max_wait_ms=2000, topics=(CutTopic(name="t", partitions=(0, 2)),)),
+    ReadRemoteSegmentsRequest(
+        topic_id=UUID(int=8), partition=6, current_leader_epoch=3, start_offset=1, end_offset=2**40
+    ),
 ]
 
 RESPONSES = [
@@ -170,6 +175,7 @@ RESPONSES = [
             ),
         )
     ),
+    ReadRemoteSegmentsResponse(expires_at_ms=2**41, segments=(b"{}", b'{"log":"http://x"}')),
 ]
 
 

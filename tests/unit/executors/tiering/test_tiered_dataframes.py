@@ -1,88 +1,95 @@
-"""DataFrame reads of tiered topics through the brokers, without Spark: tasks run in a thread."""
+"""DataFrame reads of tiered topics: through the brokers, and from the bucket."""
 
-import asyncio
-from dataclasses import replace
+import logging
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import Filter, GreaterThanOrEqual
+from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
 
-from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.producer import Producer
-from sparklog.client.producer_options import ProducerOptions
-from sparklog.dataframe.options import Bound, ReadOptions
-from sparklog.dataframe.read import PushdownTopicReader
-from sparklog.dataframe.schema import read_schema
-from sparklog.types import Endpoint, Isolation
-from tests.support.batches import TIMESTAMP_MS, batch
+from sparklog.dataframe.options import Bound, RemoteReads
+from sparklog.types import Isolation
+from tests.support.batches import batch
+from tests.support.waiting import until
+from tests.unit.executors.tiering.tiered_dataframes import (
+    TRANSACTIONS,
+    at,
+    filled,
+    produce_transactions,
+    rows,
+)
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
-TRANSACTIONS = {
-    "transaction_state_log_num_partitions": "1",
-    "transaction_state_log_replication_factor": "1",
-    "transaction_state_log_min_isr": "1",
-}
+
+@dataclass(frozen=True)
+class Store:
+    """A remote_dir, and whether tasks can read it themselves."""
+
+    settings: dict[str, str]
+    is_direct: bool
+
+    def run(self, test: Callable[[TieredRig], Any], **settings: str) -> None:
+        run_tiered(test, **self.settings | settings)
 
 
-def options(tiered: TieredRig, **changes: Any) -> ReadOptions:
-    given = ReadOptions(
-        bootstrap=(Endpoint("127.0.0.1", tiered.rig.control.port),),
-        topics=("t",),
-        poll_timeout_ms=20_000,
-    )
-    return replace(given, **changes)
+@pytest.fixture(params=["memory", "folder", "unsigned", pytest.param("s3", marks=pytest.mark.s3)])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    if request.param == "memory":
+        return Store({}, is_direct=False)
+    if request.param == "unsigned":
+        lifetime = {"remote_signed_url_lifetime_ms": "0"}
+        return Store({"remote_dir": str(tmp_path)} | lifetime, is_direct=False)
+    if request.param == "folder":
+        return Store({"remote_dir": str(tmp_path)}, is_direct=True)
+    for name, value in request.getfixturevalue("s3_server").environment.items():
+        monkeypatch.setenv(name, value)
+    bucket = request.getfixturevalue("s3_bucket")
+    return Store({"remote_dir": f"s3://{bucket}/log"}, is_direct=True)
 
 
-def read(given: ReadOptions, filters: tuple[Filter, ...] = ()) -> list[tuple[int, bytes]]:
-    """Offsets and values of a DataFrame.  Blocks."""
-    reader = PushdownTopicReader(given, read_schema(include_headers=False))
-    reader.pushFilters(list(filters))
-    return [
-        row
-        for partition in reader.partitions()
-        for batch_read in reader.read(partition)
-        for row in zip(
-            batch_read.column("offset").to_pylist(),
-            batch_read.column("value").to_pylist(),
-            strict=True,
-        )
-    ]
+def bytes_sent(tiered: TieredRig) -> int:
+    leader = tiered.leader
+    assert leader is not None
+    return leader.replica_manager.counters.bytes_out["t"]
 
 
-async def rows(tiered: TieredRig, *filters: Filter, **changes: Any) -> list[tuple[int, bytes]]:
-    return await asyncio.to_thread(read, options(tiered, **changes), filters)
+def ending(tiered: TieredRig) -> dict[str, Bound]:
+    """The option that ends a read where the leader's files begin."""
+    partition = tiered.partition
+    local_start = partition.log.local_log_start_offset
+    return {"ending": Bound(offsets={partition.topic_partition: local_start})}
 
 
-async def filled(tiered: TieredRig) -> list[tuple[int, bytes]]:
-    """A record for each second, of which less than half are on the disk; all rows."""
-    await tiered.start()
-    client = await tiered.client()
-    for number in range(40):
-        value = b"%06d" % number + b"x" * 100
-        data = batch(value, timestamp=TIMESTAMP_MS + 1000 * number)
-        assert (await client.produce("t", data)).error_code == 0
-        tiered.values.append(value)
-    await tiered.tier()
-    assert tiered.partition.log.local_log_start_offset > 20
-    return list(enumerate(tiered.values))
-
-
-def at(second: float) -> int:
-    return TIMESTAMP_MS + int(1000 * second)
-
-
-def test_a_read_begins_at_the_log_start() -> None:
+def test_a_read_begins_at_the_log_start(store: Store) -> None:
     async def test(tiered: TieredRig) -> None:
         everything = await filled(tiered)
         assert await rows(tiered) == everything
         assert await rows(tiered, min_partitions=7) == everything
         assert await rows(tiered, isolation=Isolation.READ_UNCOMMITTED) == everything
 
-    run_tiered(test)
+    store.run(test)
 
 
-def test_bounds_by_time_are_found_in_the_bucket() -> None:
+def test_no_broker_sends_what_tasks_read_from_the_bucket(store: Store) -> None:
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        local_start = tiered.partition.log.local_log_start_offset
+        assert bytes_sent(tiered) == 0
+        assert await rows(tiered, **ending(tiered)) == everything[:local_start]
+        assert (bytes_sent(tiered) == 0) is store.is_direct
+        before = bytes_sent(tiered)
+        through = {"remote_reads": RemoteReads.BROKERS} | ending(tiered)
+        assert await rows(tiered, **through) == everything[:local_start]
+        assert bytes_sent(tiered) > before
+
+    store.run(test)
+
+
+def test_bounds_by_time_are_found_in_the_bucket(store: Store) -> None:
     async def test(tiered: TieredRig) -> None:
         everything = await filled(tiered)
         for first, end in ((3, 9), (3.5, 33), (0, 1), (35, 39)):
@@ -93,22 +100,34 @@ def test_bounds_by_time_are_found_in_the_bucket() -> None:
             )
             assert found == [row for row in everything if first <= row[0] < end]
 
-    run_tiered(test)
+    store.run(test)
 
 
-def test_a_filter_on_the_timestamp_loses_nothing_in_the_bucket() -> None:
+def after(second: float) -> Filter:
+    return GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(at(second) / 1000, UTC))
+
+
+def before(second: float) -> Filter:
+    return LessThan(("timestamp",), datetime.fromtimestamp(at(second) / 1000, UTC))
+
+
+def test_a_filter_on_the_timestamp_loses_nothing_in_the_bucket(store: Store) -> None:
+    """Spark applies the filters again, so a read may give more rows than pass."""
+
     async def test(tiered: TieredRig) -> None:
         everything = await filled(tiered)
         for second in (4, 20, 38):
-            moment = datetime.fromtimestamp(at(second) / 1000, UTC)
-            found = await rows(tiered, GreaterThanOrEqual(("timestamp",), moment))
-            assert found == everything[second:]
+            assert await rows(tiered, after(second)) == everything[second:]
+        found = await rows(tiered, after(4), before(9), **ending(tiered))
+        assert set(everything[4:9]) <= set(found)
+        if store.is_direct:
+            assert len(found) < 12
 
-    run_tiered(test)
+    store.run(test)
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
-def test_transactions_over_both_tiers(isolation: Isolation) -> None:
+def test_transactions_over_both_tiers(store: Store, isolation: Isolation) -> None:
     """Aborted data is left out wherever its marker is; its transaction spans several segments."""
 
     async def test(tiered: TieredRig) -> None:
@@ -121,26 +140,64 @@ def test_transactions_over_both_tiers(isolation: Isolation) -> None:
         committed = isolation is Isolation.READ_COMMITTED
         assert found == (kept if committed else all_values) + tiered.values
 
-    run_tiered(test, **TRANSACTIONS)
+    store.run(test, **TRANSACTIONS)
 
 
-async def produce_transactions(tiered: TieredRig) -> tuple[list[bytes], list[bytes]]:
-    """The values of committed transactions, and of all."""
-    kept: list[bytes] = []
-    values: list[bytes] = []
-    async with ClusterClient([Endpoint("127.0.0.1", tiered.rig.control.port)]) as cluster:
-        producer = Producer(cluster, ProducerOptions(transactional_id="a", linger_ms=0))
-        await producer.init_transactions()
-        for number in range(6):
-            producer.begin_transaction()
-            mine = [b"%d:%d" % (number, each) + b"x" * 150 for each in range(12)]
-            for value in mine:
-                await (await producer.send("t", value))
-            values += mine
-            if number % 2:
-                await producer.commit_transaction()
-                kept += mine
-            else:
-                await producer.abort_transaction()
-        await producer.close()
-    return kept, values
+def test_another_leader_gives_urls_too(tmp_path: Path) -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        await tiered.fill(30)
+        await until(lambda: len(tiered.partition.state.isr) == 2)  # type: ignore[union-attr]
+        await tiered.tier()
+        leader = tiered.leader
+        assert leader is not None
+        await tiered.rig.stop_broker(leader.options.broker_id)
+        await until(lambda: tiered.leader is not None)
+        client = await tiered.client()
+        await client.produce("t", batch(b"one more"))
+        values = [value for _, value in await rows(tiered)]
+        assert values == [*tiered.values, b"one more"]
+
+    run_tiered(test, remote_dir=str(tmp_path))
+
+
+def test_tasks_that_cannot_see_the_folder_read_through_the_brokers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A folder that is not on their host.  Here it is moved while the broker has what it needs."""
+
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        local_start = tiered.partition.log.local_log_start_offset
+        hidden = {"remote_reads": RemoteReads.DIRECT} | ending(tiered)
+        leader = tiered.leader
+        assert leader is not None
+        reads = leader.replica_manager.remote_reads
+        signed_segments = reads.signed_segments
+
+        async def elsewhere(*args: Any, **kwargs: Any) -> Any:
+            found = await signed_segments(*args, **kwargs)
+            return [type(each).decode(each.encode().replace(b"/log/", b"/away/")) for each in found]
+
+        reads.signed_segments = elsewhere  # type: ignore[method-assign]
+        assert await rows(tiered, **hidden) == everything[:local_start]
+        assert bytes_sent(tiered) > 0
+
+    run_tiered(test, remote_dir=str(tmp_path / "log"))
+    (warning,) = {each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING}
+    assert warning.startswith("t-0: the brokers read the offsets 0 to ")
+
+
+def test_a_bucket_that_is_away_when_the_read_is_planned(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The leader does not give URLs in time, so brokers are to read; they have no bucket either."""
+
+    async def test(tiered: TieredRig) -> None:
+        await filled(tiered)
+        shutil.rmtree(tmp_path / "log")
+        found = await rows(tiered, starting=Bound(offsets={tiered.partition.topic_partition: 36}))
+        assert [offset for offset, _ in found] == [36, 37, 38, 39]
+
+    run_tiered(test, remote_dir=str(tmp_path / "log"))
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []

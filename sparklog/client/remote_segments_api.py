@@ -1,0 +1,198 @@
+"""The segments of tiered partitions in the bucket, and the URLs with which a client reads them.
+
+Owns: the requests, their order and their pages, and which clusters have such segments.  Must not
+know what the segments are for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.connection import Connection
+from sparklog.client.deadline import Deadline, check
+from sparklog.client.list_offsets_api import list_offsets_results, list_offsets_topics
+from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, TopicPartition
+from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.protocol.private_clients import (
+    ReadRemoteSegmentsRequest,
+    ReadRemoteSegmentsResponse,
+)
+
+_CONSUMER: Final = -1
+#: The first version of ListOffsets that knows where the local log starts.
+_FIRST_LOCAL_VERSION: Final = 8
+
+#: Offsets [start, end) of a partition.
+Span: TypeAlias = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegments:
+    """Segments without a gap between them, oldest first, and until when their URLs are good.
+
+    Below ``local_start_offset`` the records are in the bucket only (NO_OFFSET: not asked for).
+    ``expires_at_ms`` is the leader's time of day.
+    """
+
+    segments: tuple[SignedSegment, ...] = ()
+    expires_at_ms: int = 0
+    local_start_offset: int = NO_OFFSET
+
+
+async def remote_segments(
+    cluster: ClusterClient,
+    wanted: Mapping[TopicPartition, Span],
+    deadline: Deadline,
+    *,
+    count_max: int,
+) -> dict[TopicPartition, RemoteSegments | KafkaError]:
+    """The segments of each partition that are needed for what is only in the bucket of a span.
+
+    There are none where everything is on the leader's disk, where clients cannot read the bucket,
+    and in a cluster that has no such segments, as Kafka.
+
+    Args:
+        count_max: the most segments of all partitions together, about; the rest is left out.
+    """
+    found = 0
+
+    async def call(
+        node_id: int, group: dict[TopicPartition, Span], until: Deadline
+    ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
+        nonlocal found
+        connection = await cluster.connect_node(node_id, until)
+        if not _has_segments(connection):
+            return dict.fromkeys(group, RemoteSegments())
+        results = await _local_starts(cluster, connection, group, until)
+        for tp, result in results.items():
+            start, end = group[tp]
+            if isinstance(result, KafkaError) or result.local_start_offset <= start:
+                continue
+            end = min(end, result.local_start_offset)
+            try:
+                told = await _pages(cluster, connection, tp, (start, end), until, count_max - found)
+            except KafkaError as error:
+                results[tp] = error
+                continue
+            found += len(told.segments)
+            results[tp] = RemoteSegments(
+                segments=told.segments,
+                expires_at_ms=told.expires_at_ms,
+                local_start_offset=result.local_start_offset,
+            )
+        return results
+
+    return await cluster.ask_leaders(wanted, call, deadline)
+
+
+async def remote_segments_at(
+    cluster: ClusterClient,
+    tp: TopicPartition,
+    topic_id: UUID | None,
+    span: Span,
+    deadline: Deadline,
+) -> RemoteSegments:
+    """The first segments that have offsets of the span, wherever else these offsets are.
+
+    Raises KafkaError, also when the topic of this name has another id.
+    """
+
+    async def call(
+        node_id: int, group: dict[TopicPartition, Span], until: Deadline
+    ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
+        connection = await cluster.connect_node(node_id, until)
+        if not _has_segments(connection):
+            return dict.fromkeys(group, RemoteSegments())
+        return {tp: await _page(cluster, connection, tp, topic_id, span, until)}
+
+    result = (await cluster.ask_leaders({tp: span}, call, deadline))[tp]
+    if isinstance(result, KafkaError):
+        raise result
+    return result
+
+
+def _has_segments(connection: Connection) -> bool:
+    list_offsets = connection.versions.get(ListOffsetsRequest.API_KEY, (0, 0))
+    return (
+        ReadRemoteSegmentsRequest.API_KEY in connection.versions
+        and list_offsets[1] >= _FIRST_LOCAL_VERSION
+    )
+
+
+async def _local_starts(
+    cluster: ClusterClient,
+    connection: Connection,
+    group: Mapping[TopicPartition, Span],
+    deadline: Deadline,
+) -> dict[TopicPartition, RemoteSegments | KafkaError]:
+    wanted = dict.fromkeys(group, int(OffsetSpec.EARLIEST_LOCAL))
+    epochs = {tp: _leader_epoch(cluster, tp) for tp in group}
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        topics=list_offsets_topics(wanted, epochs),
+        timeout_ms=deadline.left_ms,
+    )
+    response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
+    return {
+        tp: at if isinstance(at, KafkaError) else RemoteSegments(local_start_offset=at.offset)
+        for tp, at in list_offsets_results(response, wanted).items()
+    }
+
+
+async def _pages(
+    cluster: ClusterClient,
+    connection: Connection,
+    tp: TopicPartition,
+    span: Span,
+    deadline: Deadline,
+    count_max: int,
+) -> RemoteSegments:
+    """All segments of a span, up to the page that exceeds ``count_max``."""
+    start, end = span
+    topic = cluster.view.topics.get(tp.topic)
+    topic_id = None if topic is None else topic.topic_id
+    segments: tuple[SignedSegment, ...] = ()
+    expires_at_ms = 0
+    while start < end and len(segments) < count_max:
+        page = await _page(cluster, connection, tp, topic_id, (start, end), deadline)
+        if not page.segments or page.segments[0].segment.base_offset > start:
+            break
+        segments += page.segments
+        expires_at_ms = expires_at_ms or page.expires_at_ms
+        start = page.segments[-1].segment.next_offset
+    return RemoteSegments(segments=segments, expires_at_ms=expires_at_ms)
+
+
+async def _page(
+    cluster: ClusterClient,
+    connection: Connection,
+    tp: TopicPartition,
+    topic_id: UUID | None,
+    span: Span,
+    deadline: Deadline,
+) -> RemoteSegments:
+    request = ReadRemoteSegmentsRequest(
+        topic_id=topic_id,
+        partition=tp.partition,
+        current_leader_epoch=_leader_epoch(cluster, tp),
+        start_offset=span[0],
+        end_offset=span[1],
+    )
+    response: ReadRemoteSegmentsResponse = await connection.request(
+        request, timeout_s=max(deadline.left_s, 0.001)
+    )
+    check(response.error_code, response.error_message)
+    try:
+        segments = tuple(map(SignedSegment.decode, response.segments))
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: {error}") from error
+    return RemoteSegments(segments=segments, expires_at_ms=response.expires_at_ms)
+
+
+def _leader_epoch(cluster: ClusterClient, tp: TopicPartition) -> int:
+    leader = cluster.view.leader(tp)
+    return NO_LEADER_EPOCH if leader is None else leader.leader_epoch

@@ -1,0 +1,35 @@
+"""The batches of a task's range: from the bucket while that works, else from the brokers.
+
+Owns: which of the two reads.  Must not know how either of them reads.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sparklog.client.blocking_data_client import BlockingDataClient
+from sparklog.client.fetch_api import Fetched
+from sparklog.dataframe.corrupt_batches import CorruptBatches
+from sparklog.dataframe.options import ReadOptions
+from sparklog.dataframe.read.plan import OffsetRange
+from sparklog.dataframe.read.range_fetcher import RangeFetcher
+
+
+def read_range(
+    client: BlockingDataClient, item: OffsetRange, options: ReadOptions, corrupt: CorruptBatches
+) -> Iterator[tuple[int, Fetched]]:
+    """Pairs of the first wanted offset and the batches from there on.
+
+    Raises what ``RangeFetcher`` and ``DirectReads`` raise.
+    """
+    if item.remote is not None:
+        # Only tasks that read the bucket pay for the import of an HTTP client.
+        from sparklog.dataframe.read.direct_reads import DirectReads
+        from sparklog.dataframe.read.segment_source import source_of
+        from sparklog.storage_backends.url_ranges import UrlRanges
+
+        direct = DirectReads(item, source_of(client, item), UrlRanges(), options.isolation, corrupt)
+        yield from direct
+        if direct.offset >= item.end:
+            return
+        item = replace(item, start=direct.offset, remote=None)
+    yield from RangeFetcher(client, item, options, corrupt)

@@ -1,0 +1,115 @@
+"""The part of a range that tasks read from the bucket, cut into pieces for one task each.
+
+Owns: where a range is cut between bucket and brokers, which segments the bounds of time rule out,
+and the size of a piece.  Must not know the client, Spark or the clock.
+
+A piece has several small segments, or a part of a large one.  Records of one segment are of about
+the same size, so a large segment is cut by its offsets.  A task finds the bytes of its offsets with
+the index of the segment.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sparklog.client.remote_segments_api import RemoteSegments
+from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
+from sparklog.remote_log.signed_segments import SignedSegment
+
+#: Bytes of records that one task reads from the bucket, about; Spark's default for files.
+PIECE_BYTES: Final = 128 * 1024 * 1024
+#: Segments with URLs in one plan; tasks beyond ask for their own.
+PLANNED_SEGMENTS_MAX: Final = 2_000
+
+
+def cut_by_tier(
+    item: OffsetRange, remote: RemoteSegments, piece_bytes: int = PIECE_BYTES
+) -> list[OffsetRange]:
+    """The pieces of a range that are read from the bucket, and the rest of the range.
+
+    ``remote`` are the segments from the start of the range on.  They may end below the offset where
+    the local log starts; then the rest is in the bucket partly, and brokers read it.
+    """
+    end = item.start
+    parts: list[_Part] = []
+    for signed in remote.segments:
+        segment = signed.segment
+        stop = min(item.end, segment.next_offset, remote.local_start_offset)
+        if segment.base_offset > end or stop <= end:
+            break
+        if _may_hold(item, signed):
+            parts.append(_Part(signed, end, stop))
+        end = stop
+    pieces = [
+        replace(
+            item,
+            start=piece[0].start,
+            end=piece[-1].end,
+            remote=RemoteSource(
+                segments=tuple(part.signed for part in piece), expires_at_ms=remote.expires_at_ms
+            ),
+        )
+        for piece in _pieces(parts, piece_bytes)
+    ]
+    return [*pieces, replace(item, start=end)] if end < item.end else pieces
+
+
+def with_own_segments(
+    ranges: Iterable[OffsetRange], count_max: int = PLANNED_SEGMENTS_MAX
+) -> list[OffsetRange]:
+    """The ranges, each with no other segments than its own, and ``count_max`` of them together."""
+    left, found = count_max, []
+    for item in ranges:
+        if item.remote is not None:
+            segments = tuple(s for s in item.remote.segments if _overlaps(s, item))[: max(left, 0)]
+            left -= len(segments)
+            item = replace(item, remote=replace(item.remote, segments=segments))
+        found.append(item)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The offsets [``start``, ``end``) of a segment."""
+
+    signed: SignedSegment
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Bytes, if all records of the segment have the same size."""
+        segment = self.signed.segment
+        offsets = segment.next_offset - segment.base_offset
+        return segment.log_size * (self.end - self.start) // offsets
+
+    def split(self, piece_bytes: int) -> "Iterator[_Part]":
+        count = min(max(-(-self.size // piece_bytes), 1), self.end - self.start)
+        length = self.end - self.start
+        for number in range(count):
+            first, last = (self.start + length * each // count for each in (number, number + 1))
+            yield _Part(self.signed, first, last)
+
+
+def _pieces(parts: Sequence[_Part], piece_bytes: int) -> Iterator[list[_Part]]:
+    """Neighbouring parts that belong to one task."""
+    piece: list[_Part] = []
+    size = 0
+    for part in (each for whole in parts for each in whole.split(piece_bytes)):
+        if piece and (piece[-1].end != part.start or size + part.size > piece_bytes):
+            yield piece
+            piece, size = [], 0
+        piece.append(part)
+        size += part.size
+    if piece:
+        yield piece
+
+
+def _may_hold(item: OffsetRange, signed: SignedSegment) -> bool:
+    """Whether a segment may have records that are new enough."""
+    oldest = item.min_timestamp_ms
+    return oldest is None or signed.segment.max_timestamp >= oldest
+
+
+def _overlaps(signed: SignedSegment, item: OffsetRange) -> bool:
+    return signed.segment.base_offset < item.end and item.start < signed.segment.next_offset

@@ -1,0 +1,90 @@
+"""The segments of a task's range, and URLs for them: from the plan, or from the leader.
+
+Owns: which segment holds an offset, and when the leader is asked.  Must not know what is read.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from sparklog.client.blocking_data_client import BlockingDataClient
+from sparklog.client.deadline import Deadline
+from sparklog.client.remote_segments_api import RemoteSegments, remote_segments_at
+from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
+from sparklog.errors import StorageError
+from sparklog.remote_log.signed_segments import SignedSegment
+
+#: Time for the leader's answer, in seconds; then the brokers read in place of the task.
+ANSWER_SECONDS_MAX: Final = 10.0
+#: URLs are not used in their last seconds: clocks differ, and a read takes time.
+SPARE_MS: Final = 30_000
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SegmentSource:
+    """The segments of one range.  ``asked`` counts the requests to the leader.
+
+    Args:
+        ask: asks the leader for the segments with offsets in [start, end).
+        now_ms: the time of day, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        item: OffsetRange,
+        ask: Callable[[int, int], RemoteSegments],
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        source = item.remote or RemoteSource()
+        self._segments = source.segments
+        self._expires_at_ms = source.expires_at_ms
+        self._end = item.end
+        self._ask = ask
+        self._now_ms = now_ms
+        self.asked = 0
+
+    def at(self, offset: int) -> SignedSegment:
+        """The segment that holds an offset.
+
+        Raises StorageError: no segment holds it; KafkaError: the leader does not answer.
+        """
+        found = None
+        if self._now_ms() < self._expires_at_ms - SPARE_MS:
+            found = self._find(offset)
+        if found is None:
+            self.asked += 1
+            told = self._ask(offset, self._end)
+            self._segments, self._expires_at_ms = told.segments, told.expires_at_ms
+            found = self._find(offset)
+        if found is None:
+            raise StorageError(f"the leader knows no URL for offset {offset}")
+        return found
+
+    def forget(self) -> None:
+        """Ask the leader the next time."""
+        self._segments = ()
+
+    def _find(self, offset: int) -> SignedSegment | None:
+        for signed in self._segments:
+            if signed.segment.base_offset <= offset < signed.segment.next_offset:
+                return signed
+        return None
+
+
+def source_of(client: BlockingDataClient, item: OffsetRange) -> SegmentSource:
+    """The source that asks the leader of the range's partition."""
+
+    def ask(start: int, end: int) -> RemoteSegments:
+        call = remote_segments_at(
+            client.cluster,
+            item.topic_partition,
+            item.topic_id,
+            (start, end),
+            Deadline(min(ANSWER_SECONDS_MAX, client.timeout_s)),
+        )
+        return client.run(call)
+
+    return SegmentSource(item, ask)

@@ -1,0 +1,74 @@
+"""Segments with the URLs of their objects, for readers that have no credentials.
+
+Owns: the value, its JSON form, and which stores have such URLs.  Must not know who reads, or how.
+
+An object store signs URLs (``StorageBackend.presign``).  A folder that readers may see too has
+``file://`` URLs, which open nothing that the reader's user may not open anyway.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from sparklog.errors import DecodeError
+from sparklog.remote_log import names
+from sparklog.remote_log.json_values import text_of
+from sparklog.remote_log.remote_segment import RemoteSegment
+from sparklog.storage_backends.base import StorageBackend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedSegment:
+    """A segment, and the URLs of its log object and its indexes object.  The URLs are secrets."""
+
+    segment: RemoteSegment
+    log_url: str = field(repr=False)
+    indexes_url: str = field(repr=False)
+
+    def encode(self) -> bytes:
+        """The segment as JSON."""
+        document: dict[str, Any] = {
+            "segment": self.segment.to_json(),
+            "log": self.log_url,
+            "indexes": self.indexes_url,
+        }
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> "SignedSegment":
+        """Raises DecodeError."""
+        try:
+            document = json.loads(data)
+            return cls(
+                segment=RemoteSegment.from_json(document["segment"]),
+                log_url=text_of(document["log"]),
+                indexes_url=text_of(document["indexes"]),
+            )
+        except (LookupError, TypeError, ValueError) as error:
+            raise DecodeError(f"it describes no segment with URLs: {error!r}") from None
+
+
+def sign_segments(
+    store: StorageBackend, folder: str, segments: Iterable[RemoteSegment], seconds: int
+) -> list[SignedSegment]:
+    """The segments with URLs that are good for ``seconds``; none if the store has no URLs.
+
+    ``folder`` is that of the partition's segments.  Nothing is requested from the store.  Raises
+    StorageError: there are no credentials to sign with.
+    """
+    signed: list[SignedSegment] = []
+    for segment in segments:
+        log_url = _url(store, names.log_object(folder, segment.segment_id), seconds)
+        indexes_url = _url(store, names.indexes_object(folder, segment.segment_id), seconds)
+        if log_url is None or indexes_url is None:
+            return []
+        signed.append(SignedSegment(segment=segment, log_url=log_url, indexes_url=indexes_url))
+    return signed
+
+
+def _url(store: StorageBackend, path: str, seconds: int) -> str | None:
+    url = store.presign(path, seconds)
+    if url is None and store.url.startswith("file://"):
+        return f"{store.url}/{path}"
+    return url

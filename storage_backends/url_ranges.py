@@ -1,0 +1,141 @@
+"""Ranges of objects, read by URL and without credentials: ``http(s)://`` and ``file://``.
+
+Owns: the requests, the check of their answers, and which failures are tried again.  Must not know
+what the bytes mean, or where the URLs come from.
+
+The query of a URL is a secret, so no error shows it.
+"""
+
+import http.client
+import time
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from sparklog.errors import StorageError
+from sparklog.storage_backends.local import open_url
+
+#: Attempts of one read, and the base of the doubling pauses between them.
+TRIES: Final = 4
+PAUSE_SECONDS: Final = 0.05
+#: Time for a connection, and for each part of an answer.
+SECONDS_MAX: Final = 20.0
+
+#: What stores answer for a URL that has expired, or whose object is gone.
+_REFUSALS: Final = frozenset((400, 401, 403, 404, 410))
+_BEHIND_THE_END: Final = 416
+_PARTIAL: Final = 206
+_WHOLE: Final = 200
+
+
+class RefusedUrlError(StorageError):
+    """The store does not accept the URL (any more), or the object is gone."""
+
+
+class _BrokenAnswerError(StorageError):
+    """An answer that another attempt may complete."""
+
+
+class UrlRanges:
+    """Reads ranges; keeps a connection to each host until ``close``.  For one thread at a time.
+
+    ``requests`` and ``bytes_read`` count what was asked for over HTTP, and the bytes of answers.
+    """
+
+    def __init__(self, *, pause_seconds: float = PAUSE_SECONDS) -> None:
+        self._pause_seconds = pause_seconds
+        self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
+        self.requests = 0
+        self.bytes_read = 0
+
+    def read(self, url: str, offset: int, size: int) -> bytes:
+        """The bytes [``offset``, ``offset + size``) of an object; fewer at its end.
+
+        Raises:
+            RefusedUrlError, MissingPathError: try with a new URL.
+            StorageError: the store cannot be reached, or does not serve ranges.
+        """
+        if size <= 0:
+            return b""
+        parts = urlsplit(url)
+        if parts.scheme == "file":
+            folder, _, name = url.rpartition("/")
+            return open_url(folder, {}).read(name, offset, size)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise StorageError(f"{parts.scheme}:// is no URL of an object that can be read here")
+        for attempt in range(1, TRIES):
+            try:
+                return self._request(parts, offset, size)
+            except _BrokenAnswerError:
+                time.sleep(self._pause_seconds * (2**attempt - 2))  # at once the first time
+        return self._request(parts, offset, size)
+
+    def close(self) -> None:
+        """Close the connections.  May be called twice."""
+        while self._connections:
+            self._connections.popitem()[1].close()
+
+    def _request(self, parts: SplitResult, offset: int, size: int) -> bytes:
+        key = parts.scheme, parts.netloc
+        where = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        connection = self._connections.get(key)
+        if connection is None:
+            connection = self._connections[key] = _connect(parts)
+        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        self.requests += 1
+        try:
+            connection.request(
+                "GET", target, headers={"Range": f"bytes={offset}-{offset + size - 1}"}
+            )
+            with connection.getresponse() as response:
+                data = _body(response, where, offset, size)
+        except (OSError, http.client.HTTPException) as error:
+            del self._connections[key]
+            connection.close()
+            raise _BrokenAnswerError(f"cannot read {where}: {error!r}") from error
+        except StorageError:
+            del self._connections[key]  # the rest of the answer is in the way of the next one
+            connection.close()
+            raise
+        self.bytes_read += len(data)
+        return data
+
+
+def _connect(parts: SplitResult) -> http.client.HTTPConnection:
+    assert parts.hostname is not None
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise StorageError(f"the URL of an object has no port: {error}") from None
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.hostname, port, timeout=SECONDS_MAX)
+    return http.client.HTTPConnection(parts.hostname, port, timeout=SECONDS_MAX)
+
+
+def _body(response: http.client.HTTPResponse, where: str, offset: int, size: int) -> bytes:
+    """The bytes of an answer, which must be those that were asked for."""
+    status = response.status
+    if status == _BEHIND_THE_END:
+        response.read()
+        return b""
+    if status in _REFUSALS:
+        raise RefusedUrlError(f"cannot read {where}: the store answers {status} {response.reason}")
+    if status == 429 or status >= 500:
+        raise _BrokenAnswerError(
+            f"cannot read {where}: the store answers {status} {response.reason}"
+        )
+    if status not in (_PARTIAL, _WHOLE):
+        raise StorageError(f"cannot read {where}: the store answers {status} {response.reason}")
+    start = _start_of(response.getheader("Content-Range")) if status == _PARTIAL else 0
+    if start != offset or (response.length or 0) > size:
+        raise StorageError(f"cannot read {where}: the store does not serve ranges")
+    data = response.read(size + 1) if response.length is None else response.read()
+    if len(data) > size:
+        raise StorageError(f"cannot read {where}: the store does not serve ranges")
+    return data
+
+
+def _start_of(content_range: str | None) -> int:
+    """The first byte of ``bytes 0-99/1000``; -1 if it is not known."""
+    unit, _, span = (content_range or "").partition(" ")
+    start = span.partition("-")[0]
+    return int(start) if unit == "bytes" and start.isdigit() else -1

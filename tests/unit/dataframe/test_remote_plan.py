@@ -1,0 +1,142 @@
+"""What of a range tasks read from the bucket: nothing is lost between two pieces, or read twice."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sparklog.client.remote_segments_api import RemoteSegments
+from sparklog.dataframe.read.plan import OffsetRange, RemoteSource, split
+from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
+from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+EXPIRES_AT_MS = 77
+
+
+def signed(base_offset: int, next_offset: int, size: int, max_timestamp: int = 0) -> SignedSegment:
+    segment = RemoteSegment(
+        segment_id=str(base_offset),
+        base_offset=base_offset,
+        next_offset=next_offset,
+        log_size=size,
+        max_timestamp=max_timestamp,
+        leader_epochs=(EpochStart(0, base_offset),),
+        parts={},
+    )
+    return SignedSegment(segment=segment, log_url="log", indexes_url="indexes")
+
+
+def remote(segments: Sequence[SignedSegment], local_start: int) -> RemoteSegments:
+    return RemoteSegments(
+        segments=tuple(segments), expires_at_ms=EXPIRES_AT_MS, local_start_offset=local_start
+    )
+
+
+def span(start: int, end: int, oldest_ms: int | None = None) -> OffsetRange:
+    return OffsetRange(topic_partition=TP, start=start, end=end, min_timestamp_ms=oldest_ms)
+
+
+def cut(
+    item: OffsetRange, segments: Sequence[SignedSegment], local_start: int, piece_bytes: int = 100
+) -> list[tuple[int, int, bool]]:
+    """Start, end, and whether it is read from the bucket."""
+    found = with_own_segments(cut_by_tier(item, remote(segments, local_start), piece_bytes))
+    for each in found:
+        if each.remote is not None:
+            own = [
+                s
+                for s in segments
+                if s.segment.base_offset < each.end and each.start < s.segment.next_offset
+            ]
+            assert each.remote == RemoteSource(segments=tuple(own), expires_at_ms=EXPIRES_AT_MS)
+    return [(each.start, each.end, each.remote is not None) for each in found]
+
+
+SEGMENTS = [signed(0, 10, 40), signed(10, 20, 40), signed(20, 30, 40), signed(30, 60, 300)]
+
+
+def test_what_is_on_the_disks_is_left_to_the_brokers() -> None:
+    assert cut(span(0, 90), SEGMENTS, 60, 1000) == [(0, 60, True), (60, 90, False)]
+    assert cut(span(5, 90), SEGMENTS, 25, 1000) == [(5, 25, True), (25, 90, False)]
+    assert cut(span(5, 22), SEGMENTS, 25, 1000) == [(5, 22, True)]
+    assert cut(span(40, 90), SEGMENTS[3:], 30, 1000) == [(40, 90, False)]
+    assert cut(span(0, 90), [], 60) == [(0, 90, False)]
+    assert cut(span(0, 90), SEGMENTS, -1) == [(0, 90, False)]
+    assert cut(span(7, 7), SEGMENTS, 60) == []
+
+
+def test_small_segments_go_together_and_large_ones_are_cut() -> None:
+    assert cut(span(0, 60), SEGMENTS, 60) == [
+        (0, 20, True),
+        (20, 30, True),
+        (30, 40, True),
+        (40, 50, True),
+        (50, 60, True),
+    ]
+    assert cut(span(0, 2), [signed(0, 2, 10**6)], 9) == [(0, 1, True), (1, 2, True)]
+
+
+def test_segments_that_are_too_old_are_not_read() -> None:
+    segments = [signed(0, 10, 40, 5), signed(10, 20, 40, 3), signed(20, 30, 40, 9)]
+    assert cut(span(0, 40, 5), segments, 30, 1000) == [
+        (0, 10, True),
+        (20, 30, True),
+        (30, 40, False),
+    ]
+    assert cut(span(0, 30, 10), segments, 30, 1000) == []
+
+
+def test_segments_that_are_missing_are_left_to_the_brokers() -> None:
+    assert cut(span(0, 90), SEGMENTS[:2], 60, 1000) == [(0, 20, True), (20, 90, False)]
+    assert cut(span(0, 90), SEGMENTS[1:], 60) == [(0, 90, False)]
+    assert cut(span(0, 90), [SEGMENTS[0], SEGMENTS[2]], 60) == [(0, 10, True), (10, 90, False)]
+
+
+def test_a_plan_has_a_limited_number_of_urls() -> None:
+    pieces = cut_by_tier(span(0, 60), remote(SEGMENTS, 60), 100)
+    found = with_own_segments(pieces, count_max=3)
+    assert [len(each.remote.segments) for each in found if each.remote] == [2, 1, 0, 0, 0]
+    assert found == pieces
+
+
+@given(
+    lengths=st.lists(st.integers(1, 40), max_size=8),
+    data=st.data(),
+    piece_bytes=st.integers(1, 400),
+    pieces_min=st.none() | st.integers(1, 20),
+)
+def test_every_offset_is_read_once(
+    lengths: list[int], data: st.DataObject, piece_bytes: int, pieces_min: int | None
+) -> None:
+    edges = [sum(lengths[:count]) for count in range(len(lengths) + 1)]
+    segments = [
+        signed(start, end, data.draw(st.integers(1, 1000))) for start, end in pairwise(edges)
+    ]
+    start, end = sorted(data.draw(st.integers(0, edges[-1] + 20)) for _ in range(2))
+    first = next((n for n, s in enumerate(segments) if s.segment.next_offset > start), 0)
+    local_start = data.draw(st.integers(-1, edges[-1] + 5))
+    found = cut_by_tier(span(start, end), remote(segments[first:], local_start), piece_bytes)
+    found = with_own_segments(split(found, pieces_min))
+    assert [o for each in found for o in range(each.start, each.end)] == list(range(start, end))
+    for each in found:
+        if each.remote is not None:
+            covered = [
+                o
+                for s in each.remote.segments
+                for o in range(s.segment.base_offset, s.segment.next_offset)
+            ]
+            assert set(range(each.start, each.end)) <= set(covered)
+            assert each.end <= local_start
+        else:
+            assert each.end > min(local_start, edges[-1]) or not segments
+
+
+def test_a_range_keeps_everything_else() -> None:
+    item = replace(span(0, 40, 0), max_timestamp_ms=9)
+    first, rest = cut_by_tier(item, remote(SEGMENTS, 30), 1000)
+    assert (first, rest) == (replace(item, end=30), replace(item, start=30))
