@@ -1,9 +1,11 @@
 """DataFrames of tiered topics: most records are in the remote_dir only."""
 
+import json
 from typing import Any
 
 import pytest
 
+import sparklog
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.spark.dataframe_rig import Rig, SharedRig
 from tests.support.waiting import wait_for
@@ -75,3 +77,71 @@ def test_a_filter_on_the_timestamp_loses_nothing(rig: Rig, tiered: str) -> None:
     assert totals(frame.where(f"timestamp >= {low}")) == expected(1_000, RECORDS)
     between = frame.where(f"timestamp >= {low} AND timestamp < {high}")
     assert totals(between) == expected(1_000, 3_000)
+
+
+# from the bucket
+
+
+def in_bucket(rig: Rig, topic: str) -> tuple[dict[str, Any], tuple[int, int]]:
+    """The option that ends a read where the brokers' files begin, and the totals of such a read."""
+    starts = local_starts(rig, topic)
+    numbers = [
+        PARTITIONS * offset + partition
+        for partition, start in enumerate(starts)
+        for offset in range(start)
+    ]
+    ends = {topic: {str(partition): start for partition, start in enumerate(starts)}}
+    return {"endingOffsets": json.dumps(ends)}, (len(numbers), sum(numbers))
+
+
+@pytest.mark.parametrize("packed", ["true", "false"])
+def test_brokers_send_nothing_of_what_is_in_the_bucket(rig: Rig, tiered: str, packed: str) -> None:
+    options, wanted = in_bucket(rig, tiered)
+    before = rig.counted("bytes_out", tiered)
+    with rig.conf("spark.sparklog.packed.reads", packed):
+        assert totals(rig.read(tiered, **options)) == wanted
+        assert totals(rig.read(tiered, minPartitions=9, **options)) == wanted
+        assert rig.counted("bytes_out", tiered) == before
+        assert totals(rig.read(tiered, remoteReads="brokers", **options)) == wanted
+    assert rig.counted("bytes_out", tiered) > before
+
+
+def test_a_day_in_the_bucket_is_read_without_the_brokers(rig: Rig, tiered: str) -> None:
+    low, high = (f"timestamp_millis({START_MS + 1000 * n})" for n in (1_000, 1_200))
+    options, _ = in_bucket(rig, tiered)
+    before = rig.counted("bytes_out", tiered)
+    frame = rig.read(tiered, **options).where(f"timestamp >= {low} AND timestamp < {high}")
+    assert totals(frame) == expected(1_000, 1_200)
+    assert rig.counted("bytes_out", tiered) == before
+
+
+def test_aborted_transactions_stay_hidden_in_both_tiers(rig: Rig) -> None:
+    topic = rig.new_topic(PARTITIONS, **TIERED)
+    committed: list[int] = []
+    with sparklog.Producer(rig.cluster.bootstrap_servers, transactional_id=topic) as producer:
+        producer.init_transactions()
+        for number in range(40):
+            producer.begin_transaction()
+            values = range(100 * number, 100 * (number + 1))
+            for value in values:
+                record = str(value).ljust(1_000).encode()
+                producer.send(topic, record, partition=value % PARTITIONS)
+            producer.flush()  # otherwise an abort drops the records
+            if number % 3:
+                producer.commit_transaction()
+                committed += values
+            else:
+                producer.abort_transaction()
+    wait_for(lambda: min(local_starts(rig, topic)) > 1_200)
+    assert totals(rig.read(topic)) == (len(committed), sum(committed))
+    everything = rig.read(topic, kafka__isolation__level="read_uncommitted")
+    assert totals(everything) == expected(0, 4_000)
+    options = {"endingOffsets": json.dumps({topic: {"0": 1_000, "1": 1_000}})}
+    before = rig.counted("bytes_out", topic)
+    assert rig.read(topic, **options).count() > 0
+    assert rig.counted("bytes_out", topic) == before
+
+
+def test_an_unknown_choice_is_an_error(rig: Rig, tiered: str) -> None:
+    with pytest.raises(Exception, match="option remoteReads='yes': expected one of direct, "):
+        rig.read(tiered, remoteReads="yes")

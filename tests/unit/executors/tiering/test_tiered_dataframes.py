@@ -12,6 +12,8 @@ import pytest
 from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
 
 from sparklog.dataframe.options import Bound, RemoteReads
+from sparklog.dataframe.read import read_planner
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import Isolation
 from tests.support.batches import batch
 from tests.support.waiting import until
@@ -188,11 +190,32 @@ def test_tasks_that_cannot_see_the_folder_read_through_the_brokers(
     assert warning.startswith("t-0: the brokers read the offsets 0 to ")
 
 
-def test_a_bucket_that_is_away_when_the_read_is_planned(
+def test_without_urls_in_time_the_brokers_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        leader = tiered.leader
+        assert leader is not None
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the bucket is away")
+
+        monkeypatch.setattr(leader.replica_manager.remote_reads, "signed_segments", fail)
+        assert await rows(tiered) == everything
+
+    monkeypatch.setattr(read_planner, "REMOTE_SEGMENTS_S", 0.1)
+    run_tiered(test, remote_dir=str(tmp_path))
+    told = {each.getMessage() for each in caplog.records if each.name == read_planner.__name__}
+    assert told == {
+        "the brokers read 1 partition of this read from the bucket, such as t-0: "
+        "KAFKA_STORAGE_ERROR: the bucket is away"
+    }
+
+
+def test_what_is_on_the_disks_is_read_without_the_bucket(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The leader does not give URLs in time, so brokers are to read; they have no bucket either."""
-
     async def test(tiered: TieredRig) -> None:
         await filled(tiered)
         shutil.rmtree(tmp_path / "log")
