@@ -1,7 +1,8 @@
 """sparklog: a partitioned, replicated, transactional log inside a Spark application.
 
 Owns: the names that applications import.  ``start`` runs a cluster inside a Spark application,
-``connect`` reaches a cluster that runs elsewhere, and both return a ``Cluster``.  ``to_records``
+``connect`` reaches a cluster that runs elsewhere, and both return a ``Cluster``.  ``restore``
+starts one again whose disks are gone.  ``to_records``
 and ``from_records`` turn rows into records and back.  ``Consumer`` and ``AsyncConsumer`` read
 topics, alone or in groups, with a ``RebalanceListener``.  ``Producer`` and ``AsyncProducer`` write
 records, in transactions if wanted.  Must not know what is behind these names:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from sparklog.client.groups import AsyncConsumer, Consumer, RebalanceListener
     from sparklog.cluster import Cluster, connect, start
     from sparklog.dataframe.records import from_records, to_records
+    from sparklog.restoring import restore
 
 __all__ = [
     "AsyncConsumer",
@@ -29,6 +31,7 @@ __all__ = [
     "__version__",
     "connect",
     "from_records",
+    "restore",
     "start",
     "to_records",
 ]
@@ -38,6 +41,7 @@ _HOME = {
     **dict.fromkeys(("AsyncProducer", "Producer"), "sparklog.client.application_producers"),
     **dict.fromkeys(("Cluster", "connect", "start"), "sparklog.cluster"),
     **dict.fromkeys(("from_records", "to_records"), "sparklog.dataframe.records"),
+    "restore": "sparklog.restoring",
 }
 
 

@@ -1,7 +1,7 @@
 """Starting a cluster and connecting to one: the composition root of the Python API.
 
-Owns: ``start``, ``start_processes`` and ``connect``, and how engine, launcher and ``Cluster`` fit
-together.  Must not know how any of them works.
+Owns: ``start``, ``start_processes`` and ``connect``, what ``restoring`` needs of them, and how
+engine, launcher and ``Cluster`` fit together.  Must not know how any of them works.
 """
 
 import logging
@@ -83,6 +83,37 @@ def start(
         ConfigError: A setting or argument is unknown, malformed or out of range.
         StartError: The cluster cannot start here; the message names the remedy.
     """
+    return start_in_spark(
+        spark,
+        brokers,
+        spares=spares,
+        data_dir=data_dir,
+        journal_dir=journal_dir,
+        remote_dir=remote_dir,
+        port=port,
+        host=host,
+        racks=racks,
+        settings=settings,
+        storage_options=storage_options,
+    )
+
+
+def start_in_spark(
+    spark: Any,
+    brokers: int,
+    *,
+    data_dir: Location | Sequence[Location],
+    spares: int = 0,
+    journal_dir: Location | None = None,
+    remote_dir: Location | None = None,
+    port: int = 0,
+    host: str | None = None,
+    racks: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    disks_are_lost: bool = False,
+) -> Cluster:
+    """``start``; with ``disks_are_lost``, brokers whose directories are not here get new ones."""
     from sparklog.driver.launcher import SparkEngine, require_worker_python, spark_context
 
     context = spark_context(spark)
@@ -103,6 +134,7 @@ def start(
     if host is None and not local:
         options["broker_host"] = None  # each broker listens at its executor's host
     options["racks"] = Racks.checked(racks, options["settings"])
+    options["disks_are_lost"] = disks_are_lost
     cluster = _launch(LaunchOptions(**options), engine, spark)
     try:
         set_up_session(spark, cluster.bootstrap_servers)
@@ -132,11 +164,39 @@ def start_processes(
         ConfigError: A setting or argument is unknown, malformed or out of range.
         StartError: The cluster cannot start here; the message names the remedy.
     """
+    return start_on_this_machine(
+        brokers,
+        spares=spares,
+        data_dir=data_dir,
+        journal_dir=journal_dir,
+        remote_dir=remote_dir,
+        port=port,
+        host=host,
+        settings=settings,
+        storage_options=storage_options,
+    )
+
+
+def start_on_this_machine(
+    brokers: int,
+    *,
+    data_dir: Location | Sequence[Location],
+    spares: int = 0,
+    journal_dir: Location | None = None,
+    remote_dir: Location | None = None,
+    port: int = 0,
+    host: str = LOOPBACK,
+    settings: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    disks_are_lost: bool = False,
+) -> Cluster:
+    """``start_processes``; for ``disks_are_lost`` see ``start_in_spark``."""
     options = LaunchOptions(
         **launch_options(
             *(brokers, spares, data_dir, journal_dir, remote_dir, host, port),
             *(settings, storage_options),
-        )
+        ),
+        disks_are_lost=disks_are_lost,
     )
     folder = local_folder(options.data_dir)
     engine = ProcessEngine(SUPERVISOR_MODULE, host, folder and folder / "logs")

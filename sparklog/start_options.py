@@ -65,10 +65,10 @@ def launch_options(
     if not 0 <= port <= 65535:
         raise ConfigError(f"port={port}: expected 0 to 65535")
     folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
-    locations = [_absolute(folder) for folder in folders]
+    locations = [absolute_location(folder) for folder in folders]
     if not locations or len(locations) != len(set(locations)):
         raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
-    journal = None if journal_dir is None else _absolute(journal_dir)
+    journal = None if journal_dir is None else absolute_location(journal_dir)
     texts = _with_remote_dir(as_texts(settings), remote_dir)
     _check_apart(texts.get(REMOTE_DIR), [journal or f"{locations[0]}/journal", *locations])
     BrokerConfig.resolve(texts)
@@ -98,8 +98,8 @@ def _with_remote_dir(texts: dict[str, str], remote_dir: Location | None) -> dict
         raise ConfigError("remote_dir is empty; give a folder, or a URL such as s3://BUCKET/FOLDER")
     if not given:
         return texts
-    location = _absolute(given)
-    if REMOTE_DIR in texts and (not setting or _absolute(setting) != location):
+    location = absolute_location(given)
+    if REMOTE_DIR in texts and (not setting or absolute_location(setting) != location):
         raise ConfigError(
             f"remote_dir={location} and the setting {REMOTE_DIR}={setting} differ; give one of them"
         )
@@ -125,7 +125,7 @@ def _place(location: str) -> str:
     return location.rstrip("/") if folder is None else str(folder)
 
 
-def _absolute(location: Location) -> str:
+def absolute_location(location: Location) -> str:
     """The absolute path or URL.
 
     Executors have working folders of their own, so a relative path is resolved here.

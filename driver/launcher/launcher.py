@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,6 +58,8 @@ class LaunchOptions:
         settings: broker settings by Kafka's names.
         racks: the rack of each host.
         storage_options: options of the object stores that hold the journal and the remote logs.
+        disks_are_lost: whether brokers of the journal may make new directories, because nothing is
+            left of theirs.
         start_seconds: time limit of a start.
         stop_seconds: time limit of a stop, except for brokers that are still closing their logs.
     """
@@ -73,6 +75,7 @@ class LaunchOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     racks: Racks = NO_RACKS
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    disks_are_lost: bool = False
     start_seconds: float = 120.0
     stop_seconds: float = 30.0
 
@@ -291,6 +294,8 @@ class Launcher:
                     f"{self._options.data_dir} holds the data of {len(brokers)} brokers, and all "
                     f"of them have to run, not {wanted}: {error}"
                 ) from error
+        if self._options.disks_are_lost:
+            return tuple(replace(broker, new=True) for broker in brokers)
         return brokers
 
     def _ask_for_brokers(self, calls: MemberCalls, wanted: int) -> tuple[AssignedBroker, ...]:

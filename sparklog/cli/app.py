@@ -20,6 +20,7 @@ from sparklog.cli import (
     log_dirs,
     produce,
     reassign,
+    restore,
     serve,
     topics,
     txns,
@@ -37,6 +38,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve.serve)
+app.command()(restore.restore)
 app.command()(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.command()(brokers.brokers)

@@ -1,37 +1,23 @@
 """``sparklog serve``: a cluster in the foreground, until a signal.
 
-Owns: the command's options, its one line on stdout, and signals.  Must not know how a cluster
-works.
+Owns: the command's options.  Must not know how a cluster works.
 """
 
-import logging
-import os
-import signal
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from sparklog.cli.output import fail, parse_assignments
-
-if TYPE_CHECKING:
-    from sparklog.cluster import Cluster
-
-LOOK_SECONDS = 0.5
-
-
-class EngineName(StrEnum):
-    SPARK = "spark"
-    PROCESS = "process"
-
-
-class _StopRequested(BaseException):
-    """A signal told the process to stop."""
+from sparklog.cli.foreground import (
+    EngineName,
+    StopRequested,
+    arm_signals,
+    log_to_stderr,
+    run_until_signal,
+    signals_as_exceptions,
+    stdout_to_ourselves,
+)
+from sparklog.cli.output import parse_assignments
 
 
 def serve(
@@ -89,11 +75,7 @@ def serve(
 
     Prints exactly one line on stdout, "ready bootstrap=HOST:PORT", when clients can connect.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(verbose=verbose)
     options: dict[str, Any] = {
         "brokers": brokers,
         "spares": spares,
@@ -106,19 +88,19 @@ def serve(
         "storage_options": parse_assignments(storage_options or [], "--storage-option"),
     }
     try:
-        with _stdout_to_ourselves() as stdout, _signals_as_exceptions():
+        with stdout_to_ourselves() as stdout, signals_as_exceptions():
             if engine is EngineName.PROCESS:
                 _serve_processes(options, stdout)
             else:
                 _serve_spark(master, brokers + spares, options, stdout)
-    except _StopRequested:
+    except StopRequested:
         return
 
 
 def _serve_processes(options: dict[str, Any], stdout: int) -> None:
     from sparklog.cluster import start_processes
 
-    _run(start_processes(**options), stdout)
+    run_until_signal(start_processes(**options), stdout)
 
 
 def _serve_spark(master: str | None, brokers: int, options: dict[str, Any], stdout: int) -> None:
@@ -127,63 +109,7 @@ def _serve_spark(master: str | None, brokers: int, options: dict[str, Any], stdo
 
     spark = create_session(master, brokers, "sparklog serve")
     try:
-        _arm_signals()  # PySpark has put its own SIGINT handler in place
-        _run(start(spark, **options), stdout)
+        arm_signals()  # PySpark has put its own SIGINT handler in place
+        run_until_signal(start(spark, **options), stdout)
     finally:
         spark.stop()
-
-
-def _run(cluster: "Cluster", stdout: int) -> None:
-    """Print the ready line and wait for a signal.  The cluster is stopped in any case."""
-    try:
-        _arm_signals()
-        os.write(stdout, f"ready bootstrap={cluster.bootstrap_servers}\n".encode())
-        while not cluster.is_stopped:
-            time.sleep(LOOK_SECONDS)
-        raise typer.Exit(fail("the cluster has ended by itself; see its logs", 1))
-    finally:
-        _ignore_signals()
-        cluster.stop()
-
-
-@contextmanager
-def _stdout_to_ourselves() -> Iterator[int]:
-    """Yield a descriptor of stdout for the ready line.
-
-    Meanwhile the output of the JVM, and all other output, goes to stderr.
-    """
-    sys.stdout.flush()
-    own = os.dup(1)
-    os.dup2(2, 1)
-    try:
-        yield own
-    finally:
-        os.dup2(own, 1)
-        os.close(own)
-
-
-@contextmanager
-def _signals_as_exceptions() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    _arm_signals()
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _arm_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _raise_stop)
-
-
-def _ignore_signals() -> None:
-    """A second signal must not break the clean stop."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _raise_stop(_number: int, _frame: object) -> None:
-    _ignore_signals()
-    raise _StopRequested

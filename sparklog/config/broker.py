@@ -242,8 +242,9 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         default="",
         check=check_partitions,
         doc="Partitions, such as orders-0,orders-11, whose log is lost, of which no other replica "
-        "was to be kept, and that may go on with an empty log. A name accepts one loss; take it "
-        "out to name it again (not in Kafka).",
+        "was to be kept, and that may go on with an empty log; tiered ones go on behind their "
+        "records in the remote_dir. A name accepts one loss; take it out to name it again (not in "
+        "Kafka).",
     ),
     Setting(
         name="log.direct.append.bytes",

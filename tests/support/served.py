@@ -29,17 +29,22 @@ class ServedCluster:
         brokers: int = 3,
         before: Sequence[str] = (),
         errors: Path | None = None,
+        command: str = "serve",
     ) -> None:
-        """``before`` goes in front of the command; stderr goes to the file ``errors``."""
+        """``before`` goes in front of the command; stderr goes to the file ``errors``.
+
+        ``command`` may also be "restore"; ``lines`` are what it says before it is ready.
+        """
         self.data_dir = data_dir
         self._errors = errors or data_dir.with_name(data_dir.name + ".err")
-        command = [sys.executable, "-m", "sparklog.cli", "serve", "--engine", "process"]
-        command += ["--data-dir", str(data_dir), "--brokers", str(brokers), "--port", "0"]
+        arguments = [sys.executable, "-m", "sparklog.cli", command, "--engine", "process"]
+        arguments += ["--data-dir", str(data_dir), "--brokers", str(brokers), "--port", "0"]
         with self._errors.open("ab") as log:
             self.process = subprocess.Popen(
-                [*before, *command, *options], stdout=subprocess.PIPE, stderr=log, text=True
+                [*before, *arguments, *options], stdout=subprocess.PIPE, stderr=log, text=True
             )
-        self.bootstrap = self._ready_line().strip().removeprefix("ready bootstrap=")
+        *self.lines, last = self._lines_until_ready()
+        self.bootstrap = last.strip().removeprefix("ready bootstrap=")
 
     @property
     def errors(self) -> str:
@@ -80,12 +85,20 @@ class ServedCluster:
         found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
         return found
 
-    def _ready_line(self) -> str:
-        """Its first line on stdout; empty when it ends, or takes too long, without one."""
-        lines: queue.Queue[str] = queue.Queue()
+    def _lines_until_ready(self) -> list[str]:
+        """Its lines on stdout up to the ready line; the last one is empty when it ends, or takes
+        too long, without that."""
+        lines: queue.Queue[list[str]] = queue.Queue()
         stdout = self.process.stdout
         assert stdout is not None
-        threading.Thread(target=lambda: lines.put(stdout.readline()), daemon=True).start()
+
+        def read() -> None:
+            found = [stdout.readline()]
+            while found[-1] and not found[-1].startswith("ready "):
+                found.append(stdout.readline())
+            lines.put(found)
+
+        threading.Thread(target=read, daemon=True).start()
         try:
             return lines.get(timeout=READY_SECONDS_MAX)
         except queue.Empty:

@@ -1,0 +1,306 @@
+"""Restoring a cluster from its journal and its remote_dir, after the loss of the brokers' disks.
+
+Owns: ``restore`` and ``restore_processes``: what the journal says will be lost, the start on empty
+disks, the elections of replicas that begin empty, and the report.  Must not know how a cluster is
+started, or how a replica goes on behind the bucket.
+
+Tiered partitions are recovered by controller and brokers themselves (``unclean_recoveries``,
+``bucket_recoveries``): all that they need are brokers.  Of other topics the cluster has only the
+names and settings.  They begin empty, which has to be accepted; so do the internal topics, which
+hold the positions of consumer groups and the state of transactions.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from sparklog.client.admin import Admin
+from sparklog.client.blocking import BlockingClient
+from sparklog.cluster import start_in_spark, start_on_this_machine
+from sparklog.cluster_handle import Cluster
+from sparklog.config import BrokerConfig, TopicConfig
+from sparklog.driver.control_plane.journal_repair import survey_journal
+from sparklog.errors import ErrorCode, SparklogError, StartError
+from sparklog.metadata import ClusterImage
+from sparklog.metadata.topic_names import INTERNAL_TOPICS
+from sparklog.start_options import Location, absolute_location, as_texts
+from sparklog.storage_backends.registry import open_backend
+from sparklog.types import NO_NODE, ElectionType, OffsetSpec, TopicPartition
+
+__all__ = [
+    "RestorePlan",
+    "Restored",
+    "RestoredTopic",
+    "plan_restore",
+    "restore",
+    "restore_processes",
+]
+
+#: How long tiered partitions are waited for, and the time between two looks, in seconds.
+RECOVERY_SECONDS_MAX: Final = 120.0
+LOOK_SECONDS: Final = 0.2
+#: How long brokers have to report the logs that are here after all, in seconds.
+REPORT_SECONDS: Final = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredTopic:
+    """A topic after a restore.
+
+    Args:
+        topic: its name.
+        partitions: the number of its partitions.
+        tiered: whether its records were in the remote_dir.
+        offsets: the number of offsets that can be read now, in all partitions.
+        emptied: the partitions that begin empty, because nothing else was left of them.
+        waiting: the partitions that have no leader yet; the brokers' logs say why.
+    """
+
+    topic: str
+    partitions: int
+    tiered: bool
+    offsets: int
+    emptied: int
+    waiting: int
+
+    @property
+    def lost(self) -> str:
+        """What is lost, as far as it is known."""
+        if self.waiting:
+            return "not known yet"
+        if self.emptied == self.partitions:
+            return "everything"
+        if self.emptied:
+            return f"everything in {self.emptied} of {self.partitions} partitions"
+        return "what was not copied" if self.tiered else "nothing"
+
+
+class Restored(NamedTuple):
+    """The running cluster, and its topics in alphabetical order."""
+
+    cluster: Cluster
+    topics: tuple[RestoredTopic, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """What the journal says about the cluster: partitions by topic, and the number of brokers."""
+
+    brokers: int
+    partitions: Mapping[str, int]
+    tiered: frozenset[str]
+
+    @property
+    def not_copied(self) -> list[str]:
+        """The topics of users that were never copied to the remote_dir."""
+        return sorted(self.partitions.keys() - self.tiered - INTERNAL_TOPICS)
+
+
+def restore(
+    spark: Any,
+    brokers: int | None = None,
+    *,
+    data_dir: Location | list[Location],
+    journal_dir: Location,
+    remote_dir: Location,
+    accept_loss: bool = False,
+    **options: Any,
+) -> Restored:
+    """Start a cluster whose brokers have lost all disks from its journal and its remote_dir.
+
+    See docs/restore.md.  Broker directories that are in ``data_dir`` nevertheless are used.
+
+    Args:
+        spark: As for ``start``.
+        brokers: Number of brokers.  Default: as many as the cluster had, and never fewer.
+        data_dir: The folder, or several, for the brokers' new logs.
+        journal_dir: Where the cluster's journal is.
+        remote_dir: Where the segments of its tiered topics are.
+        accept_loss: Let topics that are not tiered begin empty.
+        options: Further arguments of ``start``.
+
+    Raises:
+        StartError: There is no such cluster, some topics are not tiered and their loss is not
+            accepted, or the cluster cannot start; the message names the remedy.
+        ConfigError: As for ``start``.
+    """
+    plan = plan_restore(
+        journal_dir,
+        options.get("storage_options"),
+        options.get("settings"),
+        accept_loss=accept_loss,
+    )
+    cluster = start_in_spark(
+        spark,
+        max(brokers or 1, plan.brokers),
+        data_dir=data_dir,
+        journal_dir=journal_dir,
+        remote_dir=remote_dir,
+        disks_are_lost=True,
+        **options,
+    )
+    return _finish(cluster, plan)
+
+
+def restore_processes(
+    brokers: int | None = None,
+    *,
+    data_dir: Location | list[Location],
+    journal_dir: Location,
+    remote_dir: Location,
+    accept_loss: bool = False,
+    **options: Any,
+) -> Restored:
+    """``restore`` as plain processes on this machine, without Spark: see ``start_processes``."""
+    plan = plan_restore(
+        journal_dir,
+        options.get("storage_options"),
+        options.get("settings"),
+        accept_loss=accept_loss,
+    )
+    cluster = start_on_this_machine(
+        max(brokers or 1, plan.brokers),
+        data_dir=data_dir,
+        journal_dir=journal_dir,
+        remote_dir=remote_dir,
+        disks_are_lost=True,
+        **options,
+    )
+    return _finish(cluster, plan)
+
+
+def plan_restore(
+    journal_dir: Location,
+    storage_options: Mapping[str, Any] | None,
+    settings: Mapping[str, Any] | None,
+    *,
+    accept_loss: bool,
+) -> RestorePlan:
+    """Read the journal, and check that what will be lost is accepted.
+
+    Raises StartError, StorageError.
+    """
+    url = absolute_location(journal_dir)
+    survey = survey_journal(open_backend(url, storage_options or {}))
+    if survey.image is None or not survey.starts:
+        problem = "holds no journal" if survey.is_empty else "is damaged"
+        raise StartError(f"journal_dir={url} {problem}; see `sparklog journal check {url}`")
+    config = BrokerConfig.resolve(as_texts(settings))
+    plan = _plan_of(survey.image, config)
+    if plan.not_copied and not accept_loss:
+        names = ", ".join(plan.not_copied)
+        raise StartError(
+            f"these topics are not tiered, so nothing is left of their records: {names}; bring a "
+            "disk back and start the cluster as usual, or accept the loss (accept_loss=True, "
+            "--accept-loss): then they begin empty"
+        )
+    return plan
+
+
+def _plan_of(image: ClusterImage, config: BrokerConfig) -> RestorePlan:
+    tiered = (
+        name
+        for name in image.topics
+        if TopicConfig.resolve(image.topic_overrides(name), config).remote_storage_enable
+    )
+    return RestorePlan(
+        brokers=sum(broker.registered for broker in image.brokers.values()),
+        partitions={topic.name: len(topic.partitions) for topic in image.topics.values()},
+        tiered=frozenset(tiered),
+    )
+
+
+def _finish(cluster: Cluster, plan: RestorePlan) -> Restored:
+    """Wait for the leaders, and make the report; an error stops the cluster again."""
+    client = BlockingClient(cluster.bootstrap_servers)
+    try:
+        seconds = RECOVERY_SECONDS_MAX + client.timeout_s
+        topics = client.run(_lead_all(client.async_admin, plan), seconds)
+    except BaseException:
+        cluster.stop()
+        raise
+    finally:
+        client.close()
+    return Restored(cluster, topics)
+
+
+async def _lead_all(admin: Admin, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
+    topics = list(plan.partitions)
+    if not topics:
+        return ()
+    elected = await _elect_unclean(admin, [topic for topic in topics if topic not in plan.tiered])
+    end = asyncio.get_running_loop().time() + RECOVERY_SECONDS_MAX
+    starts: dict[TopicPartition, int] = {}
+    ends: dict[TopicPartition, int] = {}
+    partitions = {
+        TopicPartition(topic, number)
+        for topic, count in plan.partitions.items()
+        for number in range(count)
+    }
+    while partitions - ends.keys() and asyncio.get_running_loop().time() < end:
+        missing = partitions - ends.keys()
+        starts |= await _find(admin, missing, OffsetSpec.EARLIEST)
+        ends |= await _find(admin, missing & starts.keys(), OffsetSpec.LATEST)
+        await asyncio.sleep(LOOK_SECONDS if partitions - ends.keys() else 0)
+    begun_empty = Counter(tp.topic for tp in elected & ends.keys() if starts[tp] == ends[tp])
+    waiting = Counter(tp.topic for tp in partitions - ends.keys())
+    if waiting:
+        names = ", ".join(sorted(waiting))
+        log.error("partitions of %s are not led yet; the logs of the brokers say why", names)
+    offsets: Counter[str] = Counter()
+    for tp, offset in ends.items():
+        offsets[tp.topic] += offset - starts[tp]
+    return tuple(
+        RestoredTopic(
+            topic=topic,
+            partitions=plan.partitions[topic],
+            tiered=topic in plan.tiered,
+            offsets=offsets[topic],
+            emptied=begun_empty[topic],
+            waiting=waiting[topic],
+        )
+        for topic in sorted(topics)
+    )
+
+
+async def _find(
+    admin: Admin, partitions: set[TopicPartition], spec: OffsetSpec
+) -> dict[TopicPartition, int]:
+    """The offsets of those partitions whose leaders answer."""
+    if not partitions:
+        return {}
+    try:
+        found = await admin.find_offsets(dict.fromkeys(partitions, spec), timeout_s=5.0)
+    except SparklogError as error:
+        log.info("offsets are asked for again: %s", error)
+        return {}
+    return {tp: answer.offset for tp, answer in found.items()}
+
+
+async def _elect_unclean(admin: Admin, topics: list[str]) -> set[TopicPartition]:
+    """Elect leaders of the partitions of these topics that have none; returns these partitions.
+
+    Where a complete replica is here after all, it leads without that.
+    """
+    dark = await _leaderless(admin, topics)
+    if dark:
+        await asyncio.sleep(REPORT_SECONDS)
+        dark = await _leaderless(admin, topics)
+    if not dark:
+        return set()
+    refusals = await admin.replicas.elect_leaders(dark, ElectionType.UNCLEAN)
+    refused = {tp: error for tp, error in refusals.items() if error is not None}
+    for tp, error in refused.items():
+        if error.code != ErrorCode.ELECTION_NOT_NEEDED:
+            log.error("%s gets no leader: %s", tp, error)
+    return {tp for tp in dark if tp not in refused}
+
+
+async def _leaderless(admin: Admin, topics: list[str]) -> list[TopicPartition]:
+    described = await admin.replicas.describe(topics) if topics else {}
+    return [tp for tp, each in described.items() if each.leader == NO_NODE]

@@ -1,0 +1,122 @@
+"""The drill: every disk of a cluster is gone, and ``sparklog restore`` brings back what it can."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sparklog
+from sparklog.client.blocking import BlockingClient
+from sparklog.types import OffsetSpec, TopicPartition
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
+
+PARTITIONS = 3
+CONFIGS = {
+    "remote.storage.enable": "true",
+    "segment.bytes": "20000",
+    "local.retention.bytes": "20000",
+    "retention.ms": "-1",
+}
+SETTINGS = (
+    *("--set", "remote.log.manager.task.interval.ms=100"),
+    *("--set", "offsets.topic.num.partitions=3"),
+)
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[list[ServedCluster]]:
+    """The clusters of a test, which are killed at its end."""
+    clusters: list[ServedCluster] = []
+    yield clusters
+    for cluster in clusters:
+        cluster.kill()
+
+
+def fill(bootstrap: str, topic: str, first: int, count: int) -> None:
+    with sparklog.Producer(bootstrap, batch_bytes=5_000) as producer:
+        for number in range(first, first + count):
+            producer.send(topic, b"%08d" % number + b"x" * 200, partition=number % PARTITIONS)
+
+
+def fewest_copied(remote_dir: Path) -> int:
+    """The number of segments that every partition has in the remote_dir at least."""
+    counts = [sum(1 for _ in remote_dir.glob(f"*/{n}/segments/*.log")) for n in range(PARTITIONS)]
+    return min(counts)
+
+
+def read(bootstrap: str, topic: str, group: str) -> dict[int, list[int]]:
+    """The numbers in each partition, in their order."""
+    with BlockingClient(bootstrap) as client:
+        wanted = {TopicPartition(topic, n): OffsetSpec.LATEST for n in range(PARTITIONS)}
+        ends = client.run(client.async_admin.list_offsets(wanted), client.timeout_s)
+    left = sum(end.offset for end in ends.values())
+    found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
+    with sparklog.Consumer(bootstrap, group_id=group, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        while left:
+            for record in consumer.poll():
+                assert record.value is not None
+                found[record.partition].append(int(record.value[:8]))
+                left -= 1
+        consumer.commit()
+    return found
+
+
+def every(count: int) -> dict[int, list[int]]:
+    return {part: list(range(part, count, PARTITIONS)) for part in range(PARTITIONS)}
+
+
+def test_a_cluster_comes_back_from_journal_and_bucket(
+    tmp_path: Path, started: list[ServedCluster]
+) -> None:
+    data, remote_dir = tmp_path / "data", tmp_path / "remote"
+    places = ("--journal-dir", str(tmp_path / "journal"), "--remote-dir", str(remote_dir))
+    first = ServedCluster(data, *places, *SETTINGS, brokers=2)
+    started.append(first)
+    with BlockingClient(first.bootstrap) as client:
+        client.admin.create_topic("tiered", PARTITIONS, replication_factor=2, configs=CONFIGS)
+        client.admin.create_topic("plain", 1, replication_factor=2)
+    fill(first.bootstrap, "tiered", 0, 3_000)
+    with sparklog.Producer(first.bootstrap) as producer:
+        producer.send("plain", b"lost")
+    assert read(first.bootstrap, "tiered", "before") == every(3_000)
+    wait_for(lambda: fewest_copied(remote_dir) >= 9)
+    everything = first.process.pid, *first.broker_pids()
+    first.kill()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everything))
+    shutil.rmtree(data)
+
+    refused = ServedCluster(data, *places, command="restore", brokers=1)
+    assert (refused.bootstrap, refused.wait()) == ("", 1)
+    assert "these topics are not tiered" in refused.errors
+    assert ": plain;" in refused.errors
+    assert not data.exists()
+
+    second = ServedCluster(data, *places, *SETTINGS, "--accept-loss", command="restore", brokers=1)
+    started.append(second)
+    assert second.bootstrap, second.errors
+    back = {line.split()[1]: line for line in second.lines}
+    assert list(back) == ["topic=__consumer_offsets", "topic=plain", "topic=tiered"]
+    assert "empty=1 lost='everything'" in back["topic=plain"]
+    assert "lost='what was not copied'" in back["topic=tiered"]
+    logs = "".join(path.read_text() for path in (data / "logs").glob("broker-*.log"))
+    assert logs.count("unclean recovery of tiered-") == PARTITIONS
+    values = read(second.bootstrap, "tiered", "after")
+    for number, found in values.items():
+        assert found == every(3_000)[number][: len(found)]
+        assert len(found) > 700
+    assert f"offsets={sum(map(len, values.values()))} " in back["topic=tiered"]
+    fill(second.bootstrap, "tiered", 3_000, 600)
+    with sparklog.Producer(second.bootstrap) as producer:
+        producer.send("plain", b"new")
+    assert second.stop() == 0
+
+    third = ServedCluster(data, *places, *SETTINGS, brokers=2)
+    started.append(third)
+    expected = {n: found + every(3_600)[n][1_000:] for n, found in values.items()}
+    assert read(third.bootstrap, "tiered", "at last") == expected
+    assert third.stop() == 0
