@@ -29,11 +29,10 @@ from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     FollowerState,
     LeaderLog,
-    RemoteEnd,
     RemoteLogState,
     RemotePartition,
 )
-from sparklog.types import NO_LEADER_EPOCH, TopicPartition
+from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 #: Partitions that are looked after at the same time; copies follow one another all the same.
 AT_ONCE: Final = 8
@@ -397,8 +396,13 @@ class RemoteLogManager:
 
         Raises SparklogError.
         """
-        found: RemoteEnd | None = await self._remote.call("find_end", remote_partition(partition))
-        return None if found is None else _tiered_start(found.log_start_offset, found.state)
+        key = remote_partition(partition)
+        remote: RemoteLogState = await self._remote.call("state", key)
+        if remote.segments:
+            state = await self._remote.call("follower_state", key, remote.end_offset)
+            return _tiered_start(remote.log_start_offset, state)
+        start = remote.log_start_offset
+        return None if start == NO_OFFSET else TieredStart(start, start, (), None)
 
     # small things
 

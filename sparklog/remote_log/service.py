@@ -90,13 +90,6 @@ class FollowerState(NamedTuple):
     producer_snapshot: bytes | None
 
 
-class RemoteEnd(NamedTuple):
-    """The start of a remote log, and the state at its end."""
-
-    log_start_offset: int
-    state: FollowerState
-
-
 #: Reads (object path, object size, offset, size) of an object.
 ReadObject: TypeAlias = Callable[[str, int, int, int], bytes]
 
@@ -418,17 +411,6 @@ class RemoteLogService:
         last = local_start - 1
         return self._in_segment(partition, last, _finder(last), use, leader_epoch)
 
-    def find_end(self, partition: RemotePartition) -> RemoteEnd | None:
-        """The state at the end of the segments, for a leader whose log is lost.
-
-        Without segments it is empty, at the log start.  Returns None for a partition that no leader
-        has brought here.
-        """
-        start, end = self._manifests.look(partition, _bounds, refreshes=True)
-        if end is None:
-            return None if start is None else RemoteEnd(start, FollowerState(start, (), None))
-        return RemoteEnd(end if start is None else start, self.follower_state(partition, end))
-
     def segments_between(
         self, partition: RemotePartition, start: int, end: int
     ) -> Sequence[RemoteSegment]:
@@ -515,10 +497,6 @@ def _has_passed(manifest: Manifest, segment: RemoteSegment) -> bool:
 
 def _finder(offset: int) -> Callable[[Manifest], RemoteSegment | None]:
     return lambda manifest: manifest.segment_at(offset)
-
-
-def _bounds(manifest: Manifest) -> tuple[int | None, int | None]:
-    return manifest.log_start_offset, manifest.end_offset
 
 
 def _state(manifest: Manifest) -> RemoteLogState:
