@@ -33,7 +33,7 @@ from sparklog.executors.log.time_search import TimeSearch
 from sparklog.executors.log.truncation import LogTruncation, TieredStart
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.storage_backends.base import FileHalf
-from sparklog.types import TopicPartition
+from sparklog.types import NO_LEADER_EPOCH, TopicPartition
 from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader, Buffer
 
 __all__ = ["AppendInfo", "Log", "LogRead", "ProducerState", "RecoveryReport"]
@@ -280,6 +280,17 @@ class Log(RetainedLog):
         self.damage.read_succeeded(offset, found.size)
         return found
 
+    def has_state(self, offset: int) -> bool:
+        """Whether a segment begins at ``offset`` with known leader epochs and producer state.
+
+        At the local log start neither can be read from the files of earlier records.
+        """
+        return (
+            offset in self._segments.base_offsets
+            and self.leader_epochs.epoch_at(offset - 1) != NO_LEADER_EPOCH
+            and self.snapshot_name(offset) is not None
+        )
+
     # replacing
 
     @property
@@ -338,12 +349,14 @@ class Log(RetainedLog):
 
         The recovery point and the log start are lowered here.  Otherwise the next start would take
         a recovery point above the log's end for a loss, and records below an old log start for
-        deleted.  Until ``end_truncation`` nothing else writes to this log, and the truncation may
+        deleted.  ``tiered_end_offset`` is lowered too: the records that follow are not in the
+        bucket.  Until ``end_truncation`` nothing else writes to this log, and the truncation may
         run in another thread after running flushes have ended.
         """
         self._require_writable()
         self.truncating = True
-        fully = fully or offset <= self._local_log_start_offset
+        self.tiered_end_offset = min(self.tiered_end_offset, offset)
+        fully = fully or not self._keeps_files(offset)
         starts = self._log_start_offset, self._local_log_start_offset
         self._take_starts(self._truncation.begin(offset, starts, fully=fully))
 
@@ -364,13 +377,14 @@ class Log(RetainedLog):
     def truncate_to(self, offset: int, now_ms: int) -> bool:
         """Drop every batch that ends at or above ``offset``; False without such a batch.
 
+        A tiered log that ends at its local log start then keeps the state there, see ``has_state``.
         The caller writes the lowered recovery point first.  Blocks.  After a failure the log is
         offline.
         """
         self._require_writable()
         if offset >= self.log_end_offset:
             return False
-        if offset <= self._local_log_start_offset:  # nothing is left here
+        if not self._keeps_files(offset):
             log_start_offset = min(self._log_start_offset, offset)
             self.truncate_fully_and_start_at(offset, now_ms, log_start_offset)
             return True
@@ -429,6 +443,15 @@ class Log(RetainedLog):
         run_through(self.statistics.ensure_all_time_indexes())
         self._segments.check_invariants()
         self.leader_epochs.check_invariants()
+
+    def _keeps_files(self, offset: int) -> bool:
+        """Whether a truncation to ``offset`` leaves files, and if only the empty first one.
+
+        A tiered log does not end at its local log start without the state of the bucket's part.
+        """
+        if offset != self._local_log_start_offset:
+            return offset > self._local_log_start_offset
+        return self._log_start_offset < offset and offset in self._segments.base_offsets
 
     def _started_at(self, offset: int, log_start_offset: int) -> None:
         self._take_starts((log_start_offset, offset))

@@ -113,8 +113,8 @@ class RetainedLog(DurableLog):
         try:
             self._delete_first(count, now_ms)
         finally:
-            # What is older than the deleted segments has expired too, also in the bucket.  Without
-            # a deletion the log start stays: the topic may be tiered again.
+            # Older records than those deleted have expired too, also in the bucket.  Without a
+            # deletion the log start stays: the topic may be tiered again.
             first = self._segments[0].base_offset
             if first > first_before:
                 self._log_start_offset = max(self._log_start_offset, first)

@@ -140,13 +140,12 @@ class SegmentList:
 
     def base_below(self, offset: int) -> int:
         """The base offset of the last segment after a truncation to ``offset``."""
-        return max(
-            segment.base_offset for segment in self._segments if segment.base_offset < offset
-        )
+        below = [segment.base_offset for segment in self._segments if segment.base_offset < offset]
+        return max(below, default=self._segments[0].base_offset)
 
     def truncate_to(self, offset: int) -> None:
-        """Drop batches that end at or above ``offset``, which is above the first base offset."""
-        while self.active.base_offset >= offset:
+        """Drop batches that end at or above ``offset``, but keep the first segment."""
+        while len(self._segments) > 1 and self.active.base_offset >= offset:
             self.active.remove()
             self._segments.pop()
         self.active.truncate_to(offset)

@@ -96,7 +96,7 @@ class LogTruncation:
         return self._starts_before if self._flush.abandon_truncation() else starts
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:
-        """Drop every batch that ends at or above ``offset``, which is above the first base offset.
+        """Drop every batch that ends at or above ``offset``, which is not below the first segment.
 
         Blocks.  A StorageError leaves a log that must not be used.
         """

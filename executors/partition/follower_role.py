@@ -101,8 +101,8 @@ class FollowerRole:
         offset = self._common_end(diverging)
         if offset >= log.log_end_offset:
             return False
-        # Only an unclean election makes the log start anew: what is cleaned or in the bucket was
-        # committed.
+        # Only an unclean election makes the log start anew: what is cleaned or below the local log
+        # start was committed.
         fully = offset < self._cleaned_end() or self._is_in_tier(offset)
         if fully:
             offset = log.log_start_offset
@@ -112,13 +112,17 @@ class FollowerRole:
         return True
 
     def _is_in_tier(self, offset: int) -> bool:
-        """Whether the files here have nothing below this offset, and the bucket has.
+        """Whether the state at this offset is in the bucket only: leader epochs and producer state.
 
-        Epochs and producer state at the offset are not known here.  From the log start on, the
-        leader sends all records, or sends this replica to the bucket, which has both.
+        From the log start on, the leader sends all records, or sends this replica to the bucket,
+        which has both.  At the local log start this replica may have both, too.  It stays there
+        then, because it may be in sync, and elected: its files can begin at the high watermark.
         """
         log = self._replica.log
-        return log.log_start_offset < log.local_log_start_offset >= offset
+        local_start = log.local_log_start_offset
+        if log.log_start_offset == local_start or offset > local_start:
+            return False
+        return offset < local_start or not log.has_state(offset)
 
     def _cleaned_end(self) -> int:
         """Records may have been cleaned away because of later ones below this offset.

@@ -101,6 +101,7 @@ class Partition(Replica):
         if not changed:
             return self._leader.commit_isr(state) if self.is_leader else []
         self._leader.stop()
+        self.log.tiered_end_offset = 0  # another leader may find that the bucket ends earlier
         if self.log.offline is None:
             if self.is_leader:
                 self._leader.make_leader(state, now_ms)
@@ -112,6 +113,7 @@ class Partition(Replica):
     def drop_role(self) -> list[Effect]:
         """Drop the role: the partition serves nothing until it gets another role."""
         self.state = self._next_role = None
+        self.log.tiered_end_offset = 0
         self._leader.stop()
         return self.complete_all_delayed()
 

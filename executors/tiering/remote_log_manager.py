@@ -94,10 +94,7 @@ class RemoteLogManager:
         """See ``RoleListener``."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        """See ``RoleListener``: another leader may find that the bucket ends earlier."""
-        state = partition.state
-        if before is None or state is None or before.leader_epoch != state.leader_epoch:
-            partition.log.tiered_end_offset = 0
+        """See ``RoleListener``."""
 
     def config_changed(self, partition: Partition) -> None:
         """See ``RoleListener``."""

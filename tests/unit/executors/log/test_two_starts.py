@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, StorageError
-from sparklog.executors.log import Log
+from sparklog.executors.log import EpochEntry, Log
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import Desk, fill, put, read_all
 
@@ -189,6 +189,23 @@ def test_a_truncation_below_the_local_start_leaves_the_bucket_alone() -> None:
     assert (*starts(log), log.log_end_offset) == (0, third - 2, third - 2)
     log.check_invariants()
     assert starts(reopen(desk, log)) == (0, third - 2)
+
+
+def test_a_truncation_to_the_local_start_keeps_the_state_there() -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    log.begin_truncation(third)
+    assert (*starts(log), log.recovery_point, log.tiered_end_offset) == (0, third, third, third)
+    assert log.truncate_to(third, 0)
+    log.end_truncation()
+    for _ in range(2):
+        assert (*starts(log), log.log_end_offset) == (0, third, third)
+        assert log.leader_epochs.entries == (EpochEntry(0, 0),)
+        assert log.has_state(third)
+        log.check_invariants()
+        log = reopen(desk, log)
 
 
 def test_an_abandoned_truncation_gives_both_starts_back() -> None:

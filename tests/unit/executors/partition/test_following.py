@@ -58,6 +58,13 @@ def give(trio: Trio, data: bytes, *, node_id: int = 2, **changes: int) -> list[o
     return list(follower.append_as_follower(data, **values))
 
 
+def test_an_empty_log_begins_at_a_first_batch_that_is_far() -> None:
+    trio, far = elected(), 3_000_000_000
+    give(trio, stored(far, b"a"))
+    trio[2].check_invariants()
+    assert (trio[2].log.log_start_offset, trio[2].high_watermark) == (far, far)
+
+
 def test_it_has_the_leaders_bytes_and_marks() -> None:
     trio = elected(segment_bytes=500)
     for number in range(20):

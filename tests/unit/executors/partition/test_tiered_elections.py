@@ -3,10 +3,17 @@
 from types import SimpleNamespace
 from typing import Any
 
+from sparklog.executors.log import EpochEntry
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from tests.unit.executors.partition.replica_trio import Trio
-from tests.unit.executors.partition.test_tiered_followers import drop_local, moved, start_at
+from tests.unit.executors.partition.test_tiered_followers import (
+    drop_local,
+    moved,
+    snapshot_at,
+    start_at,
+    starts,
+)
 
 
 def test_an_in_sync_replica_whose_files_begin_at_the_divergence_keeps_its_end() -> None:
@@ -24,7 +31,14 @@ def test_an_in_sync_replica_whose_files_begin_at_the_divergence_keeps_its_end() 
     assert trio.state.isr == (1, 2)
     trio.append(b"new")
     trio.fetch(1)  # it is told where its log diverges
-    assert trio[1].log.log_end_offset >= 6, "an in-sync replica has dropped committed records"
+    follower = trio[1]
+    assert starts(follower) == (0, 6, 6), "an in-sync replica has dropped committed records"
+    assert follower.log.leader_epochs.entries == (EpochEntry(0, 0),)
+    assert follower.producers.to_snapshot() == snapshot_at(trio, 6)
+    trio.catch_up(1)
+    assert starts(follower) == (0, 6, 7)
+    assert follower.log.leader_epochs.entries == trio[2].log.leader_epochs.entries
+    assert follower.producers.to_snapshot() == trio[2].producers.to_snapshot()
 
 
 def test_a_role_that_waits_for_a_truncation_forgets_what_the_bucket_had() -> None:

@@ -214,9 +214,13 @@ def test_a_failure_takes_the_replica_offline() -> None:
     assert starts(follower) == (0, LOCAL_START, 10)
 
 
+@pytest.mark.parametrize("has_snapshot", [True, False])
 @pytest.mark.parametrize("common", [LOCAL_START - 1, LOCAL_START])
-def test_a_divergence_in_the_bucket_makes_the_log_begin_at_its_start(common: int) -> None:
-    """After an unclean election: epochs and producers at that offset are not known here."""
+def test_a_divergence_in_the_bucket_makes_the_log_begin_at_its_start(
+    common: int, has_snapshot: bool
+) -> None:
+    """After an unclean election: epochs and producers at that offset are not known here, unless
+    the files begin there with a producer snapshot."""
     trio = Trio(2, segment_bytes=100, remote_storage_enable=True, retention_ms=-1)
     trio.elect(1)
     for number in range(common):
@@ -234,8 +238,11 @@ def test_a_divergence_in_the_bucket_makes_the_log_begin_at_its_start(common: int
     read = trio.ask(1, position_of(trio))
     assert read is not None
     assert read.diverging == EpochEnd(0, common)
+    if not has_snapshot:
+        follower.log._snapshots.delete(LOCAL_START)
     trio.truncate(1, read.diverging)
-    assert starts(follower) == (0, 0, 0)
+    stays = has_snapshot and common == LOCAL_START
+    assert starts(follower) == ((0, common, common) if stays else (0, 0, 0))
     assert refusal(trio) is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     found = start_at(trio, common + 2)
     assert follower.begin_start_in_tier(found, leader_epoch=1)
