@@ -15,7 +15,11 @@ from sparklog.executors.log.clean_offset import CleanOffset
 from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIX
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.full_truncation import drop_log, end_full_truncation
+from sparklog.executors.log.full_truncation import (
+    begin_full_truncation,
+    drop_log,
+    end_full_truncation,
+)
 from sparklog.executors.log.names import (
     CLEAN_OFFSET,
     COMPACTED_MARKER,
@@ -39,6 +43,7 @@ from sparklog.executors.log.segment_swap import finish_swaps
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
 from sparklog.executors.log.trusted_segments import TrustedSegments
 from sparklog.storage_backends.base import FileHalf
+from sparklog.types import NO_LEADER_EPOCH
 
 #: Files that are open while a log is loaded; they are closed before the log is used.
 _OPEN_FILES = 8
@@ -96,6 +101,7 @@ def load_log(
         tiered=config.remote_storage_enable or local_log_start_offset > log_start_offset,
         now_ms=now_ms,
         snapshots=SnapshotFiles(half, partition_dir, offsets_with(names, SNAPSHOT_SUFFIX)),
+        producers=producers,
     )
     loader.compacted = COMPACTED_MARKER in names
     if not loader.compacted and config.compacts and offsets_with(names, LOG_SUFFIX):
@@ -107,7 +113,7 @@ def load_log(
         segments = SegmentList(loader.segments)
         replayed = restore_producers(producers, loader.snapshots, segments, now_ms)
         clean_offset = CleanOffset(half, partition_dir)
-        if CLEAN_OFFSET in names and FULL_TRUNCATION not in names:
+        if CLEAN_OFFSET in names and not loader.dropped:
             clean_offset.load(segments.end_offset)
         for segment in segments:
             segment.attach(files)
@@ -144,10 +150,15 @@ class LogLoader:
     tiered: bool
     now_ms: int
     snapshots: SnapshotFiles
+    producers: ProducerState
     #: Whether the log may have gaps (``gap_marker``).
     compacted: bool = False
     segments: list[Segment] = field(default_factory=list)
     epochs: EpochCache = field(default_factory=EpochCache)
+    #: Whether the checkpoint of the leader epochs was read.
+    epochs_known: bool = False
+    #: Whether all files of the log were dropped.
+    dropped: bool = False
     report: RecoveryReport = field(default_factory=RecoveryReport)
 
     def load(self, found: list[str]) -> None:
@@ -161,7 +172,7 @@ class LogLoader:
             self._start_empty(names)
             return
         self._drop_hidden()
-        epochs_known = self._load_epochs(names)
+        self.epochs_known = self._load_epochs(names)
         recovery = LogRecovery(
             half=self.half,
             partition_dir=self.partition_dir,
@@ -180,7 +191,7 @@ class LogLoader:
             trusted.load_active(self.segments[-1])
         else:
             recovery.recover(first_untrusted)
-        if not epochs_known:
+        if not self.epochs_known:
             recovery.learn_epochs()
         self._align_with_end(recovery.promised_end)
         trusted.load_txn_indexes(self.segments)
@@ -218,7 +229,9 @@ class LogLoader:
 
     def _finish_full_truncation(self, found: list[str]) -> None:
         start = drop_log(self.half, self.partition_dir, found)
+        self.segments, self.epochs, self.dropped = [], EpochCache(), True
         self.snapshots.delete_all()
+        self.log_start_offset = start
         self._start_at(start)
         end_full_truncation(self.half, self.partition_dir)
 
@@ -231,7 +244,36 @@ class LogLoader:
                 0,
                 f"no segment is left of a log flushed to {self.recovery_point}",
             )
-        self._start_at(self.local_log_start_offset)
+        if self.tiered:
+            self.epochs_known = self._load_epochs(names)
+        self._start_at_local_start()
+
+    def _start_at_local_start(self) -> None:
+        """Start without records, at the local log start.
+
+        Without the state there, a tiered log starts at its log start: otherwise this replica could
+        lead with the records in the bucket, but without their leader epochs and producers.  The
+        leader sends it to the bucket for both.
+        """
+        offset = self.local_log_start_offset
+        if self.log_start_offset == offset or self._has_state(offset):
+            self._start_at(offset)
+            return
+        for segment in self.segments:
+            segment.close()
+        begin_full_truncation(self.half, self.partition_dir, self.log_start_offset)
+        self._finish_full_truncation(self.half.list(self.partition_dir))
+
+    def _has_state(self, offset: int) -> bool:
+        """Whether leader epochs and producers are known of a log that was flushed to ``offset``.
+
+        A local log start that the log never reached is above the recovery point.
+        """
+        if self.recovery_point < offset or not self.epochs_known:
+            return False
+        if self.epochs.epoch_at(offset - 1) == NO_LEADER_EPOCH:
+            return False
+        return self.snapshots.load_latest(self.producers, self.now_ms, at_most=offset) == offset
 
     def _start_at(self, offset: int) -> None:
         former, self.segments = self.segments, [self._segment(offset)]
@@ -241,7 +283,10 @@ class LogLoader:
         self.half.flush_folder(self.partition_dir)
         for segment in reversed(former):
             segment.remove()
-        self.snapshots.delete_all()
+        if self.log_start_offset < offset:
+            self.snapshots.keep_between(offset, offset)
+        else:
+            self.snapshots.delete_all()
         self.half.flush_folder(self.partition_dir)
         self.epochs.truncate_from_end(offset)
         if not self.tiered:
@@ -283,7 +328,7 @@ class LogLoader:
                 f"the log ends at offset {end} but was flushed up to {self.recovery_point}",
             )
         if self.local_log_start_offset > end:
-            self._start_at(self.local_log_start_offset)
+            self._start_at_local_start()
             return
         active.activate(self.config)
         if self.clean:

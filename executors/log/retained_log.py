@@ -139,18 +139,25 @@ class RetainedLog(DurableLog):
         first = self._segments[min(count, len(self._segments) - 1)].base_offset
         return max(first, self._local_log_start_offset)
 
+    def can_delete_local(self, offset: int) -> bool:
+        """Whether the files below ``offset`` may go now.
+
+        They stay while segments are truncated or replaced, and if their records are not in the
+        bucket as far as is known now.
+        """
+        if self.truncating or self.replacing:
+            return False
+        return offset <= min(self.tiered_end_offset, self._segments.active.base_offset)
+
     def delete_local_segments(self, offset: int, now_ms: int) -> int:
         """Raise the local log start to ``offset``, which the checkpoint tells already, and delete
         the segments below; the log start stays.
 
-        Returns how many segments were deleted.  Returns 0, and changes nothing, while the segments
-        are truncated or replaced, or if the offset is not in the bucket as far as is known now.
-        Raises StorageError.
+        Returns how many segments were deleted.  Returns 0, and changes nothing, unless
+        ``can_delete_local`` allows it.  Raises StorageError.
         """
         self._require_writable()
-        if self.truncating or self.replacing:
-            return 0
-        if offset > min(self.tiered_end_offset, self._segments.active.base_offset):
+        if not self.can_delete_local(offset):
             return 0
         self._local_log_start_offset = max(self._local_log_start_offset, offset)
         count = sum(segment.base_offset <= offset for segment in self._segments) - 1

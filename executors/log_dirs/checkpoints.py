@@ -78,8 +78,9 @@ class LogCheckpoints:
         """Write the checkpoints of all log directories; entries of closed replicas stay.
 
         ``log_starts`` and ``local_log_starts`` are new ones, which are written before the logs take
-        them.  ``then`` makes the logs take them, before another write begins.  Raises StorageError
-        when a log directory fails; the other log directories are written all the same.
+        them.  A local log start that the log cannot take any more is left out.  ``then`` makes the
+        logs take them, before another write begins.  Raises StorageError when a log directory
+        fails; the other log directories are written all the same.
         """
         failure: StorageError | None = None
         async with self._writing:  # an older state must not overwrite a newer one
@@ -110,7 +111,10 @@ class LogCheckpoints:
             tp = log.topic_partition
             points[tp] = log.recovery_point
             starts[tp] = max(log.log_start_offset, log_starts.get(tp, 0))
-            local_start = max(log.local_log_start_offset, local_log_starts.get(tp, 0))
+            planned = local_log_starts.get(tp, 0)
+            if not log.can_delete_local(planned):
+                planned = 0  # the log has been truncated since
+            local_start = max(log.local_log_start_offset, planned)
             if local_start > starts[tp]:
                 local_starts[tp] = local_start
             else:

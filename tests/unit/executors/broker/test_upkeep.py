@@ -172,6 +172,11 @@ def test_local_retention_tells_the_checkpoint_before_files_go() -> None:
         assert rig.disk.read("broker-1/local-log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
         assert (partition.log.log_start_offset, partition.log.local_log_start_offset) == (0, 3)
         assert (await rig.status())["segments_deleted"] == 3
+        partition.log.tiered_end_offset = 3  # as after a truncation
+        planned = {partition.topic_partition: 4}
+        await broker.replica_manager.checkpoints.write(local_log_starts=planned)
+        assert rig.disk.read("broker-1/local-log-start-offset-checkpoint") == b"0\n1\nt 0 3\n"
+        partition.log.tiered_end_offset = 4
         special = (
             OffsetSpec.EARLIEST,
             OffsetSpec.EARLIEST_LOCAL,

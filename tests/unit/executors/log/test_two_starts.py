@@ -149,7 +149,35 @@ def test_old_files_that_come_back_after_everything_was_deleted_are_no_loss() -> 
         desk.half.put(desk.path(name), data)
     log = desk.open(recovery_point=100, local_log_start_offset=100)
     assert (*starts(log), log.log_end_offset) == (0, 100, 100)
+    assert log.leader_epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 50))
+    assert log.has_state(100)
     log.check_invariants()
+
+
+@pytest.mark.parametrize("lost", ["00100.snapshot", "leader-epoch-checkpoint", "recovery point"])
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_log_without_the_state_at_its_local_start_starts_at_its_log_start(
+    lost: str, comes_back: bool
+) -> None:
+    desk = Desk()
+    log = tiered_log(desk)
+    log.roll(0)
+    log.tiered_end_offset = 100
+    first = {name: desk.half.read(desk.path(name)) for name in desk.names(f"{0:019d}.log")}
+    log.delete_local_segments(100, 0)
+    log.close(0, clean=False)
+    for name in [*desk.names(".log"), *desk.names(lost)]:
+        desk.half.delete(desk.path(name))
+    for name, data in first.items() if comes_back else ():
+        desk.half.put(desk.path(name), data)
+    point = 99 if lost == "recovery point" else 100
+    log = desk.open(recovery_point=point, local_log_start_offset=100)
+    for _ in range(2):
+        assert (*starts(log), log.log_end_offset, log.recovery_point) == (0, 0, 0, 0)
+        assert log.leader_epochs.entries == ()
+        assert desk.names(".snapshot") == []
+        log.check_invariants()
+        log = reopen(desk, log)
 
 
 def test_deleted_records_move_the_log_start_inside_either_part() -> None:
