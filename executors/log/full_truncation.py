@@ -6,6 +6,10 @@ A compacted log lacks the records that later records of the log have replaced.  
 middle of a full truncation left the beginning of the log, it would look like a sound log with lost
 records.  So the file is durable before the first segment goes, and its removal is durable before
 the log is used again.  It holds the offset at which the log starts then.
+
+A tiered log that starts anew where the bucket ends takes over epochs and producer state after its
+files are gone.  For it the file holds the log start: a log that starts there gets all records from
+its leader, or is sent to the bucket again.
 """
 
 from sparklog.errors import CorruptLogError

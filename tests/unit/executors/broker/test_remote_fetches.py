@@ -38,6 +38,8 @@ LONG_MS = 20_000
 SHORT: dict[str, str] = {"remote_dir": REMOTE_DIR, "remote_fetch_max_wait_ms": "50"}
 #: The same of tests in which a fetch waits for what comes.
 PATIENT: dict[str, str] = {"remote_dir": REMOTE_DIR, "remote_fetch_max_wait_ms": str(LONG_MS)}
+#: The resource type of brokers in requests about settings.
+BROKER = 4
 TROUBLE = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the bucket is away")
 
 
@@ -133,6 +135,19 @@ def test_nothing_comes_in_time(max_wait_ms: int, waits_s: float) -> None:
         assert await client.fetch("t", max_wait_ms=0) == (0, [b"remote 0"])
 
     run(test, **SHORT)
+
+
+def test_the_longest_wait_changes_while_the_broker_runs() -> None:
+    async def test(rig: Rig) -> None:
+        client, _, remote = await tiered(rig)
+        broker = rig.brokers[1].replica_manager
+        await client.alter(BROKER, "1", remote_fetch_max_wait_ms="10")
+        await until(lambda: broker.broker_config.remote_fetch_max_wait_ms == 10)
+        async with asyncio.timeout(LONG_MS / 1000 / 4):
+            assert await client.fetch("t", max_wait_ms=0) == (0, [])
+        assert remote.asked == [Asked(0, 0)] * 2
+
+    run(test, **PATIENT)
 
 
 def test_an_error_at_once_and_an_error_later() -> None:
