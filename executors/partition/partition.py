@@ -253,8 +253,8 @@ class Partition(Replica):
         return self._follower.begin_full_truncation(offset, leader_epoch=leader_epoch)
 
     def begin_start_in_tier(self, start: TieredStart, *, leader_epoch: int) -> bool:
-        """Begin to drop this whole log: it starts anew where the leader's earlier records are only in
-        the bucket (KIP-405).
+        """Begin to drop this whole log: it starts anew, because the leader has the earlier records
+        only in the bucket (KIP-405).
 
         See ``begin_truncation``.
         """

@@ -15,6 +15,7 @@ from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from sparklog.wire.protocol.private_replicas import ReadTieredStateRequest
 from tests.support.batches import batch
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Client, Rig, run
@@ -133,6 +134,10 @@ def test_the_leader_tells_what_is_in_its_bucket(bucket: Bucket) -> None:
         assert isinstance(wrong, KafkaError)
         assert wrong.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert str(unknown) == "broker 9 is not known"
+        # Clients are none of its business.
+        request = ReadTieredStateRequest(topic_id=partition.topic_id, partition=0)
+        refused = await (await rig.client(leader)).ask(request, 0)
+        assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     run(test, remote_dir=REMOTE_DIR)
 
