@@ -80,6 +80,18 @@ def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> N
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def _check_stays_tiered(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind."""
+    name = "remote.storage.enable"
+    if before.get(name) == "true" and after.get(name) != "true":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{name} cannot be switched off: the records that are only in the remote_dir would be "
+            "lost. Copy the topic to another one, or keep new records on the disks with "
+            "local.retention.ms and local.retention.bytes",
+        )
+
+
 def change_configs(
     image: ClusterImage, config: BrokerConfig, request: AnyAlterConfigsRequest
 ) -> Decision:
@@ -133,7 +145,9 @@ def _alter_resource(
         )
     else:
         defaults = config.overlay(image.broker_overrides(None))
-        check_topic_rules(_merged(resource.overrides, values), defaults)
+        merged = _merged(resource.overrides, values)
+        check_topic_rules(merged, defaults)
+        _check_stays_tiered(resource.overrides, merged)
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),

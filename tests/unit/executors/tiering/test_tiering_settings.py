@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.types import ResourceType
 from tests.support.waiting import until
@@ -96,5 +98,17 @@ def test_how_long_a_fetch_waits_for_the_bucket() -> None:
         client = await tiered.client()
         assert await client.fetch("t", 0, max_wait_ms=0) == (0, [])
         arrives.cancel()
+
+    run_tiered(test)
+
+
+@pytest.mark.parametrize("value", ["false", None])
+def test_a_tiered_topic_stays_one(value: str | None) -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        client = await tiered.client()
+        with pytest.raises(AssertionError, match="cannot be switched off"):
+            await client.alter(ResourceType.TOPIC, "t", remote_storage_enable=value)
+        assert tiered.partition.config.remote_storage_enable
 
     run_tiered(test)
