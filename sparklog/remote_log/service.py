@@ -16,10 +16,10 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.remote_log import names, sweep, takeover
+from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
-from sparklog.remote_log.manifest import Manifest, MisfitError, Records
-from sparklog.remote_log.manifest_log import DeposedLeaderError
+from sparklog.remote_log.manifest import Manifest, Records
 from sparklog.remote_log.open_manifests import (
     NewLock,
     NotLeadingError,
@@ -52,8 +52,6 @@ __all__ = [
     "SweptTopics",
 ]
 
-#: A copy that began longer ago than this, in milliseconds, is not added any more.
-COPY_MS_MAX: Final = 12 * 60 * 60 * 1000
 #: Most segments whose objects one call deletes.
 GARBAGE_SEGMENTS_MAX: Final = 1000
 
@@ -227,10 +225,10 @@ class RemoteLogService:
         """
 
         def decide(manifest: Manifest) -> Records:
-            return () if _has_passed(manifest, segment) else manifest.add_segment(segment)
+            return () if has_passed(manifest, segment) else manifest.add_segment(segment)
 
         with self._manifests.leading(partition) as manifest_log:
-            _check_copy(segment, manifest_log.manifest.leader_epoch, now_ms)
+            check_copy(segment, manifest_log.manifest.leader_epoch, now_ms)
             commit(manifest_log, decide, now_ms)
             return _state(manifest_log.manifest)
 
@@ -467,32 +465,6 @@ class RemoteLogService:
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""
         self._manifests.forget(partition)
-
-
-def _check_copy(segment: RemoteSegment, leader_epoch: int, now_ms: int) -> None:
-    """Raises DeposedLeaderError for a copy of another leader epoch, MisfitError for an old one."""
-    name = segment.segment_id
-    epoch, began_ms = names.copied_in_epoch(name), names.copied_at_ms(name)
-    if epoch is None or began_ms is None:
-        raise MisfitError(f"{name!r} is no id of a segment")
-    if epoch != leader_epoch:
-        raise DeposedLeaderError(
-            f"segment {name} was copied in leader epoch {epoch}, and the manifest is of leader "
-            f"epoch {leader_epoch}; only its leader may add a segment, from its own log"
-        )
-    if began_ms < now_ms - COPY_MS_MAX:
-        raise MisfitError(
-            f"the copy of segment {name} began {now_ms - began_ms} ms ago, so its objects may have "
-            "been swept as orphans; copy the segment again"
-        )
-
-
-def _has_passed(manifest: Manifest, segment: RemoteSegment) -> bool:
-    """Whether the log has the first offset of a segment already, or starts above the segment."""
-    if manifest.end_offset is not None:
-        return segment.base_offset < manifest.end_offset
-    start = manifest.log_start_offset
-    return start is not None and segment.next_offset <= start
 
 
 def _finder(offset: int) -> Callable[[Manifest], RemoteSegment | None]:

@@ -2,9 +2,8 @@
 
 Owns: the events.  Must not know how anything was asked, nor in which order events came.
 
-An operation has an ``...Invoked`` event and at most one outcome with the same ``op``; without an
-outcome it is not known whether the operation took place.  A read is one event, which says in
-``asked`` how many events there were when it was asked for.
+An operation has an ``...Invoked`` event and at most one outcome with the same ``op``.  A read is
+one event; ``asked`` is the number of events before it.
 """
 
 from dataclasses import dataclass

@@ -55,7 +55,7 @@ def state_of(desk: Desk, log: Log) -> tuple[int, int, int, list[tuple[int, int]]
 BEFORE = (0, 0, 60, [(0, 0)], [8])
 AFTER = (LOG_START, START, START, KEPT_EPOCHS, [PRODUCER])
 DONE = (0, *AFTER[1:])
-EMPTY = (0, LOG_START, LOG_START, [], [])
+EMPTY = (LOG_START, LOG_START, LOG_START, [], [])
 
 
 def move(log: Log) -> None:
