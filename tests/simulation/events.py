@@ -2,8 +2,7 @@
 
 Owns: the events.  Must not know how anything was asked, nor in which order events came.
 
-An operation has an ``...Invoked`` event and at most one outcome with the same ``op``.  A read is
-one event; ``asked`` is the number of events before it.
+An operation has an ``...Invoked`` event and at most one outcome.  A read is one event.
 """
 
 from dataclasses import dataclass
