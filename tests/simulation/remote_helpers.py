@@ -93,6 +93,11 @@ class HelperCalls:
         self._cluster_id = cluster_id
         self._waiting: dict[asyncio.Future[Any], None] = {}
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a call has begun and is not answered."""
+        return self.helper is not None and bool(self._waiting)
+
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """See ``RemoteLogs``."""
         if self.closed:

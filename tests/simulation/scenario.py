@@ -282,6 +282,7 @@ async def _play(
     await ending.await_in_sync(scene)
     await ending.last_crash(scene, chance)
     await groups.read_offsets(scene)
+    await tiered.settle(scene)
     if with_compacted:
         await world.client("tables").run(compacted.read_last(scene, "tables"))
         compaction_sight.look(scene)
@@ -315,7 +316,7 @@ async def _create_topics(scene: Scene, chance: random.Random) -> None:
             factor = scene.some_factor(chance)
             safe = {"min.insync.replicas": chance.choice("122")} if factor > 1 else {}
             if tiering is not None and tiering.random() < TIERED_TOPICS_SHARE:
-                safe |= tiered.configs(tiering)
+                safe |= tiered.configs(tiering, retained=name == "retained")
             topic = await topics.create(
                 scene,
                 cluster,

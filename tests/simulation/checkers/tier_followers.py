@@ -34,8 +34,9 @@ def _different_epochs(leader: TieredReplica, replica: TieredReplica) -> Iterator
 
 
 def _epochs(replica: TieredReplica, start: int, end: int) -> list[tuple[int, int]]:
+    """Those of the records in [start, end)."""
     found: list[tuple[int, int]] = []
-    for epoch, begins in replica.epochs:
+    for epoch, begins in replica.epochs if start < end else ():
         if begins <= start:
             found = [(epoch, start)]
         elif begins < end:

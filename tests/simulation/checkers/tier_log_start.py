@@ -1,4 +1,4 @@
-"""The log start of a tiered log never goes back.
+"""The log start of a tiered log never goes back, unless a log begins anew that was lost.
 
 A leader moves it in its log first and in the manifest then, unless records between the bucket and
 its files are lost.  A leader that has copied a segment tells clients no earlier start than the
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from sparklog.remote_log.manifest_records import LogStartMoved, SegmentAdded
 from sparklog.types import NO_NODE
-from tests.simulation.checkers.promises import promises_of
+from tests.simulation.checkers.promises import Promises, promises_of
 from tests.simulation.checkers.tiers import TierState, tiers_of
 from tests.simulation.events import Fetched, LogId
 from tests.simulation.final_state import FinalState
@@ -21,8 +21,9 @@ from tests.simulation.tier_events import ReadRefused
 def check(history: History, final: FinalState) -> list[str]:
     tiers = tiers_of(history)
     found: list[str] = []
+    promises = promises_of(history)
     for log, states in tiers.states.items():
-        found += _backwards(log, states)
+        found += _backwards(promises, log, states)
         found += _ahead_of_the_log(log, states)
     found += _told(history)
     for replica in final.tiered_replicas:
@@ -36,9 +37,10 @@ def check(history: History, final: FinalState) -> list[str]:
     return found
 
 
-def _backwards(log: LogId, states: list[TierState]) -> Iterator[str]:
+def _backwards(promises: Promises, log: LogId, states: list[TierState]) -> Iterator[str]:
     for before, after in pairwise(states):
-        if after.log_start < before.log_start:
+        begins_anew = promises.may_be_lost(log, 0, after.at) and not after.segments
+        if after.log_start < before.log_start and not begins_anew:
             yield f"{log}: the manifest starts at {after.log_start}, after {before.log_start}"
 
 
@@ -83,9 +85,9 @@ def _refused(history: History, final: FinalState) -> Iterator[str]:
     """Reads of offsets that were in the log all the time."""
     tiers, promises = tiers_of(history), promises_of(history)
     starts = {log: state.start for log, state in final.logs.items()}
-    for at, refused in history.each(ReadRefused):
+    for _, refused in history.each(ReadRefused):
         start = starts.get(refused.log)
-        if start is None or promises.may_be_lost(refused.log, 0, at):
+        if start is None or promises.may_be_lost(refused.log, 0):
             continue
         state = tiers.state_at(refused.log, refused.asked)
         if state is not None and start <= refused.offset < state.end:

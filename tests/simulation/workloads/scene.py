@@ -136,7 +136,7 @@ class Scene:
         """Of every partition that is there for the whole run: which replicas are not in sync, as
         far as the controller knows; -1 when it has no leader, or is being moved."""
         for log in self.kept_logs:
-            state = self._state(log)
+            state = self.state(log)
             if state is None or state.offline or state.adding or state.removing:
                 yield log, (NO_NODE,)
             else:
@@ -144,10 +144,11 @@ class Scene:
 
     def leader(self, log: LogId) -> int:
         """As far as the controller knows; -1 when there is none."""
-        state = self._state(log)
+        state = self.state(log)
         return NO_NODE if state is None else state.leader
 
-    def _state(self, log: LogId) -> PartitionImage | None:
+    def state(self, log: LogId) -> PartitionImage | None:
+        """As far as the controller knows."""
         control = self.world.control.control_plane
         topic = control.image.topic_by_id(log.topic_id) if control is not None else None
         return topic.partitions.get(log.partition) if topic is not None else None

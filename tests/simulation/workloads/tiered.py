@@ -7,14 +7,21 @@ the bucket is checked.
 import asyncio
 import random
 
+from sparklog.storage_backends.memory_faults import Operation
+from sparklog.types import NO_LEADER_EPOCH
 from tests.simulation.bucket import Bucket
+from tests.simulation.events import LogId
+from tests.simulation.remote_helpers import HelperCalls
+from tests.simulation.workloads.consume import tp_of
 from tests.simulation.workloads.scene import Scene
 
 #: Longest pauses between faults, and longest faults, in milliseconds of virtual time.
 CALM_MS = 2500
 TROUBLE_MS = 3000
-#: How often a helper stands still while other faults go on, and for how long at most.
-STILL_MS = 6000
+#: For how long a helper stands still at most: shorter and longer than sessions of brokers.
+STILL_MS = (1500, 9000, 9000)
+#: For how long leaders are waited for at the end.
+SETTLE_MS = 60_000
 
 
 def settings(chance: random.Random) -> dict[str, str]:
@@ -27,8 +34,8 @@ def settings(chance: random.Random) -> dict[str, str]:
     }
 
 
-def configs(chance: random.Random) -> dict[str, str]:
-    """What a tiered topic has in place of its other settings."""
+def configs(chance: random.Random, *, retained: bool = False) -> dict[str, str]:
+    """What a tiered topic has in place of its other settings.  ``retained``: records may go."""
     local = chance.choice(("bytes", "bytes", "ms", "both"))
     found = {
         "remote.storage.enable": "true",
@@ -39,7 +46,35 @@ def configs(chance: random.Random) -> dict[str, str]:
         found["local.retention.bytes"] = chance.choice(("0", "1000", "2500"))
     if local != "bytes":
         found["local.retention.ms"] = chance.choice(("300", "900"))
+    if retained:
+        found["retention.bytes"] = chance.choice(("2500", "4000", "8000"))
     return found
+
+
+async def settle(scene: Scene) -> None:
+    """After the healing: until the leaders of tiered partitions have taken their manifests over.
+
+    Before that a leader that was killed may show a log start from before its last checkpoint.
+    """
+    began_ms = scene.now_ms
+    while scene.world.bucket is not None and scene.now_ms - began_ms < SETTLE_MS:
+        if all(_has_begun(scene, log) for log in scene.kept_logs if scene.is_tiered(log)):
+            return
+        await asyncio.sleep(0.2)
+
+
+def _has_begun(scene: Scene, log: LogId) -> bool:
+    host = scene.world.brokers.get(scene.leader(log))
+    broker = host.broker if host is not None else None
+    if broker is None or broker.tiering is None:
+        return False
+    led = broker.tiering.manager._led.get(tp_of(log))
+    return led is not None and led.state is not None and led.leader_epoch == _epoch(scene, log)
+
+
+def _epoch(scene: Scene, log: LogId) -> int:
+    state = scene.state(log)
+    return NO_LEADER_EPOCH if state is None else state.leader_epoch
 
 
 # faults
@@ -88,7 +123,7 @@ def _away(scene: Scene, bucket: Bucket) -> None:
 
 
 def _lose_answers(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
-    operation = chance.choice(("put_if_absent", "put_if_absent", "upload", "delete"))
+    operation: Operation = chance.choice(("put_if_absent", "put_if_absent", "upload", "delete"))
     count = chance.choice((1, 1, 3))
     scene.world.note(f"the bucket loses {count} answers to {operation}")
     scene.count("lost_bucket_answers")
@@ -96,7 +131,7 @@ def _lose_answers(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
 
 
 def _fail(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
-    operation = chance.choice(("put_if_absent", "upload", "delete", "read", "list"))
+    operation: Operation = chance.choice(("put_if_absent", "upload", "delete", "read", "list"))
     count = chance.randint(1, 4)
     scene.world.note(f"the bucket fails {count} x {operation}")
     scene.count("bucket_failures")
@@ -114,19 +149,30 @@ def _kill_helper(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
 
 
 async def _hold_helper(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
-    """A helper stands still; at times its broker does too, and is replaced meanwhile."""
-    living = [calls for calls in bucket.helpers() if calls.helper is not None]
-    if not living:
+    """A helper stands still in the middle of a call; at times its broker does too, and is replaced
+    meanwhile."""
+    calls = await _helper_at_work(scene, bucket, chance)
+    if calls is None or calls.helper is None:
         return
-    calls = chance.choice(living)
-    assert calls.helper is not None
     loop = scene.world.loop
-    held = [calls.helper.node] + [calls.broker] * (chance.random() < 0.5)
+    held = [calls.helper.node] + [calls.broker] * (chance.random() < 0.6)
     scene.world.note(f"{' and '.join(node.name for node in held)} stand still")
     scene.count("held_helpers")
     for node in held:
         loop.hold(node)
-    await asyncio.sleep(chance.random() * STILL_MS / 1000)
+    await asyncio.sleep(chance.random() * chance.choice(STILL_MS) / 1000)
     scene.world.note(f"{' and '.join(node.name for node in held)} go on")
     for node in held:
         loop.release(node)
+
+
+async def _helper_at_work(
+    scene: Scene, bucket: Bucket, chance: random.Random
+) -> HelperCalls | None:
+    """One that is called within a second."""
+    for _ in range(200):
+        at_work = [calls for calls in bucket.helpers() if calls.is_at_work]
+        if at_work:
+            return chance.choice(at_work)
+        await asyncio.sleep(0.005)
+    return None
