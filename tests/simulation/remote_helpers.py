@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from sparklog.errors import SparklogError, StorageError
-from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
+from sparklog.executors.tiering.messages import Answer, Call, decode_message, encode_message
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.simulation.actors import Killed, Node, current_node
@@ -147,13 +147,13 @@ class HelperCalls:
         self, helper: Helper, method: str, message: bytes, answer: "asyncio.Future[Any]"
     ) -> None:
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
-        (call,) = MessageDecoder().feed(message)
+        call = decode_message(message)
         result = await self._answer(helper, call)
         if self.helper is not helper:
             self._world.note(f"{helper.node.name}, left over, has done {method}")
             self._world.counters["late_remote_calls"] += 1
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
-        (told,) = MessageDecoder().feed(encode_message(result))
+        told = decode_message(encode_message(result))
         if answer.done() or self.broker.dead:
             return
         if told.error is not None:
