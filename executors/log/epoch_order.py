@@ -3,11 +3,12 @@
 Owns: the detection.  Must not know files, or what follows from a torn write.
 
 No checksum covers a batch's leader epoch, but along a log epochs never fall.  Where an epoch falls,
-one of the batches is torn.
+one of the batches is torn.  A batch with an epoch that no leader can have is torn by itself.
 """
 
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.epoch_cache import EpochCache
+from sparklog.types import NO_LEADER_EPOCH
 
 
 class EpochOrder:
@@ -29,6 +30,8 @@ class EpochOrder:
 
     def add(self, epoch: int, base_offset: int) -> bool:
         """Take the next batch; return whether this batch and all earlier batches are credible."""
+        if self.torn_from is None and epoch < NO_LEADER_EPOCH and base_offset >= self._trusted_to:
+            self.torn_from = base_offset
         if self.torn_from is None:
             before = next((entry for entry in self._begun if entry.epoch > epoch), None)
             if before is not None:

@@ -46,6 +46,8 @@ def stored_epochs(desk: Desk, *epochs: int) -> None:
         ((0, 3, 3, 1, 3), 0, 1),
         ((0, 3, 3, 1, 3), 2, 3),
         ((7, 0, 0), 0, 0),
+        ((-939524096,), 0, 0),
+        ((3, 3, -2, 3), 2, 2),
         ((0, 0, 1, 3, 3), 0, 5),
     ],
     ids=[
@@ -54,6 +56,8 @@ def stored_epochs(desk: Desk, *epochs: int) -> None:
         "either of two may be wrong",
         "one that is too low, as what was flushed tells",
         "the first of all",
+        "the only one, which no leader can have",
+        "one that no leader can have",
         "nothing is torn",
     ],
 )
