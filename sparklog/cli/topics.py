@@ -35,6 +35,8 @@ _PARTITION_COLUMNS = (
     *("partition", "leader", "leader_epoch", "replicas", "isr", "eligible", "offline"),
     *("state", "earliest", "latest"),
 )
+#: Of a tiered topic: where the files of the leader begin, and the last record in the remote_dir.
+_TIER_COLUMNS = ("earliest_local", "latest_tiered")
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -123,6 +125,9 @@ def describe(
 
     With a topic's name also the settings in force for it, and where they come from.
 
+    Of a tiered topic also where the files of the leader begin (earliest_local), and the last record
+    in the remote_dir (latest_tiered).
+
     In sync (isr): has every acknowledged record.  Eligible: has left the isr since, and has them
     all the same.
     """
@@ -134,7 +139,10 @@ def describe(
         settings = ", ".join(f"{key}={value}" for key, value in document["configs"].items())
         id_and_settings = f"id {document['topic_id']}, settings: {settings or 'all default'}"
         typer.echo(f"Topic {document['topic']}, {id_and_settings}")
-        print_table(_PARTITION_COLUMNS, document["partitions"])
+        tiered = any(each in row for row in document["partitions"] for each in _TIER_COLUMNS)
+        print_table(
+            (*_PARTITION_COLUMNS, *(_TIER_COLUMNS if tiered else ())), document["partitions"]
+        )
         if name is not None:
             typer.echo()
             print_table(("setting", "value", "from"), _setting_rows(document["effective_configs"]))
@@ -207,6 +215,9 @@ async def _topic_document(
     from sparklog.types import ConfigSource
 
     configs = await admin.describe_topic_configs(topic.name)
+    remote = configs.get("remote.storage.enable")
+    if remote is not None and remote.value == "true":
+        await _add_tiers(admin, topic.name, rows)
     return {
         "topic": topic.name,
         "topic_id": None if topic.topic_id is None else str(topic.topic_id),
@@ -221,6 +232,19 @@ async def _topic_document(
         },
         "partitions": rows,
     }
+
+
+async def _add_tiers(admin: "Admin", name: str, rows: list[dict[str, Any]]) -> None:
+    """Add where the files of the leaders begin, and how far the remote_dir reaches."""
+    from sparklog.types import OffsetSpec, TopicPartition
+
+    led = [TopicPartition(name, row["partition"]) for row in rows if row["leader"] is not None]
+    asked = (OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED)
+    for column, timestamp in zip(_TIER_COLUMNS, asked, strict=True):
+        found = await admin.find_offsets(dict.fromkeys(led, timestamp), timeout_s=DETAIL_SECONDS)
+        for row in rows:
+            offset = found.get(TopicPartition(name, row["partition"]))
+            row[column] = None if offset is None or offset.offset < 0 else offset.offset
 
 
 def _setting_rows(effective: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
