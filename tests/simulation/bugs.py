@@ -1,8 +1,8 @@
 """Deliberate bugs: what the checkers must catch, each as a patch of the real code.
 
 Owns: those of one broker and of the journal; ``replication_bugs``, ``controller_bugs``,
-``coordinator_bugs``, ``cleaner_bugs`` and ``transaction_bugs`` have the others.  Must not know how
-they are caught.
+``coordinator_bugs``, ``cleaner_bugs``, ``tier_bugs`` and ``transaction_bugs`` have the others.
+Must not know how they are caught.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +35,7 @@ from tests.simulation import (
     controller_bugs,
     coordinator_bugs,
     replication_bugs,
+    tier_bugs,
     transaction_bugs,
 )
 from tests.simulation.planting import BUGS, Patch, bug, planted
@@ -46,6 +47,7 @@ __all__ = [
     "coordinator_bugs",
     "planted",
     "replication_bugs",
+    "tier_bugs",
     "transaction_bugs",
 ]
 

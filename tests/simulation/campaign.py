@@ -21,7 +21,14 @@ from tests.simulation.caught_at import CAUGHT_AT
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
 from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED
-from tests.simulation.scenario import Verdict, has_compacted_topics, has_transactions, run
+from tests.simulation.scenario import (
+    TIERED_FROM,
+    Verdict,
+    has_compacted_topics,
+    has_transactions,
+    run,
+)
+from tests.simulation.tier_bugs import TIER_BUGS
 from tests.simulation.transaction_bugs import TRANSACTION_BUGS
 
 #: Lines of the trace that a report shows.
@@ -76,7 +83,7 @@ def seeds_to_catch(name: str) -> tuple[int, str]:
     Only a checker catches: a run that breaks off would show a bug that cannot even run.  Seeds that
     cannot show the bug are counted without a run.
     """
-    first = HUNTED_FROM.get(name, 1)
+    first = HUNTED_FROM.get(name, TIERED_FROM if name in TIER_BUGS else 1)
     for tried, seed in enumerate(range(first, first + BUG_SEEDS_MAX), start=1):
         if name in CLEANER_BUGS and not has_compacted_topics(seed):
             continue

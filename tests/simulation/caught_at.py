@@ -59,4 +59,13 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "copy_a_lost_log_under_the_same_leader_epoch": 125,
     "ignore_a_follower_about_to_join": 13,
     "truncate_by_the_high_watermark": 6,
+    "delete_local_segments_before_they_are_copied": 1_000_000,
+    "copy_above_the_stable_offset": 1_000_001,
+    "cut_the_aborted_transactions_at_the_segment": 1_000_001,
+    "delete_garbage_without_a_delay": 1_000_000,
+    "delete_a_live_segment_with_the_garbage": 1_000_000,
+    "move_the_log_start_in_the_manifest_first": 1_000_004,
+    "move_the_log_start_as_a_follower": 1_000_000,
+    "start_a_follower_without_leader_epochs": 1_000_004,
+    "start_a_follower_without_producers": 1_000_006,
 }

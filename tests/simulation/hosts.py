@@ -325,6 +325,7 @@ class ControlHost(Host):
             listen_host=self.name,
             port=CONTROL_PORT,
             settings=self._world.settings,
+            checks_remote_dir=not self.cluster_id,  # as the launcher does
         )
 
 

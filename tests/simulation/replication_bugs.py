@@ -174,10 +174,15 @@ def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
         return real(self, topic_partition, state)
 
     def same_epoch(
-        before: PartitionImage, broker_id: int, rules: Rules, *, is_newly_lost: bool = False
+        before: PartitionImage,
+        broker_id: int,
+        rules: Rules,
+        *,
+        is_newly_lost: bool = False,
+        is_gone: bool = False,
     ) -> Transition:
         del is_newly_lost
-        return transitions.replica_lost(before, broker_id, rules)
+        return transitions.replica_lost(before, broker_id, rules, is_gone=is_gone)
 
     return [
         (FailedLogs, "may_copy", may_copy),

@@ -1,0 +1,184 @@
+"""Deliberate bugs of tiered logs, each as a patch of the real code.
+
+Owns: what the checkers of tiers must catch.  Must not know how it is caught.
+"""
+
+from collections.abc import Sequence
+
+import sparklog.executors.tiering.copy_plan as copy_plan_module
+import sparklog.executors.tiering.remote_log_manager as remote_log_manager_module
+from sparklog.executors.log import AbortedTxn, Segment
+from sparklog.executors.log.retained_log import RetainedLog
+from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
+from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
+from sparklog.metadata import PartitionImage
+from sparklog.remote_log.manifest import Manifest
+from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.types import MAX_INT64
+from tests.simulation.cleaner_bugs import unhunted
+from tests.simulation.planting import Bug, Patch, bug
+
+#: Only runs with tiered topics show these.
+TIER_BUGS: set[str] = set()
+
+
+def tier_bug(make: Bug) -> Bug:
+    TIER_BUGS.add(make.__name__)
+    return bug(make)
+
+
+# the two tiers
+
+
+@tier_bug
+def delete_local_segments_before_they_are_copied() -> list[Patch]:
+    """Local retention does not look at what is in the bucket."""
+    real_offset, real_delete = RetainedLog.local_retention_offset, RetainedLog.delete_local_segments
+
+    def local_retention_offset(self: RetainedLog, now_ms: int, stable_offset: int) -> int:
+        self.tiered_end_offset = self.log_end_offset
+        return real_offset(self, now_ms, stable_offset)
+
+    def delete_local_segments(self: RetainedLog, offset: int, now_ms: int) -> int:
+        self.tiered_end_offset = self.log_end_offset
+        return real_delete(self, offset, now_ms)
+
+    return [
+        (RetainedLog, "local_retention_offset", local_retention_offset),
+        (RetainedLog, "delete_local_segments", delete_local_segments),
+    ]
+
+
+@tier_bug
+def copy_above_the_stable_offset() -> list[Patch]:
+    """Records are copied that a new leader may take back, or a transaction may abort."""
+
+    def candidate(
+        segments: Sequence[Segment], remote_end: int, stable_offset: int, log_start_offset: int
+    ) -> Candidate | None:
+        return next_candidate(segments, remote_end, MAX_INT64, log_start_offset)
+
+    return [(remote_log_manager_module, "next_candidate", candidate)]
+
+
+@tier_bug
+def cut_the_aborted_transactions_at_the_segment() -> list[Patch]:
+    """A segment lists only the aborted transactions whose markers lie in it, as its local index."""
+    real = copy_plan_module.aborted_overlapping
+
+    def aborted_overlapping(
+        segments: Sequence[Segment], segment: Segment
+    ) -> tuple[AbortedTxn, ...]:
+        first, end = segment.base_offset, segment.next_offset
+        return tuple(txn for txn in real(segments, segment) if first <= txn.last_offset < end)
+
+    return [(copy_plan_module, "aborted_overlapping", aborted_overlapping)]
+
+
+@unhunted
+def keep_the_tiered_end_over_a_role_change() -> list[Patch]:
+    """What a former leader had in the bucket counts under a new one, which may have removed it."""
+
+    def role_changed(
+        self: RemoteLogManager, partition: Partition, before: PartitionImage | None
+    ) -> None:
+        return
+
+    return [(RemoteLogManager, "role_changed", role_changed)]
+
+
+# the manifest
+
+
+@unhunted
+def commit_after_a_newer_leader_has_begun() -> list[Patch]:
+    """A leader that was replaced does not look who leads."""
+    return [(ManifestLog, "_check_leadership", lambda self: None)]
+
+
+@tier_bug
+def delete_garbage_without_a_delay() -> list[Patch]:
+    """Objects go with the next look, while queries may read them."""
+    real = Manifest.garbage_due
+    return [(Manifest, "garbage_due", lambda self, now_ms, delay_ms: real(self, now_ms, 0))]
+
+
+@tier_bug
+def delete_a_live_segment_with_the_garbage() -> list[Patch]:
+    """The first segment goes too."""
+    real = Manifest.garbage_due
+
+    def garbage_due(self: Manifest, now_ms: int, delay_ms: int) -> list[str]:
+        due = real(self, now_ms, delay_ms)
+        return due + [each.segment_id for each in self.segments()][: len(due)]
+
+    return [(Manifest, "garbage_due", garbage_due)]
+
+
+# the log start
+
+
+@tier_bug
+def move_the_log_start_in_the_manifest_first() -> list[Patch]:
+    """Retention removes segments from the manifest that the log still shows."""
+    real = RemoteLogManager._advance_log_start
+
+    async def advance_log_start(self: RemoteLogManager, partition: Partition, offset: int) -> None:
+        led = self._led.get(partition.topic_partition)
+        if led is not None and led.state is not None and offset > led.state.log_start_offset:
+            led.state = await self._call(led, "move_log_start", offset, self._now_ms())
+        await real(self, partition, offset)
+
+    return [(RemoteLogManager, "_advance_log_start", advance_log_start)]
+
+
+@tier_bug
+def move_the_log_start_as_a_follower() -> list[Patch]:
+    """A follower takes the end of the bucket for the start of the log."""
+    real = RemoteLogManager._learn_from_leaders
+
+    async def learn_from_leaders(self: RemoteLogManager) -> None:
+        await real(self)
+        for partition in self._tiered(led=False):
+            log = partition.log
+            log.advance_log_start(min(log.tiered_end_offset, partition.high_watermark))
+
+    return [(RemoteLogManager, "_learn_from_leaders", learn_from_leaders)]
+
+
+# followers
+
+
+@tier_bug
+def start_a_follower_without_leader_epochs() -> list[Patch]:
+    """A follower that starts from the bucket knows no leader epochs below its start."""
+    real = RemoteLogManager.find_start
+
+    async def find_start(
+        self: RemoteLogManager,
+        partition: Partition,
+        log_start_offset: int,
+        local_log_start_offset: int,
+    ) -> TieredStart:
+        found = await real(self, partition, log_start_offset, local_log_start_offset)
+        return found._replace(leader_epochs=())
+
+    return [(RemoteLogManager, "find_start", find_start)]
+
+
+@tier_bug
+def start_a_follower_without_producers() -> list[Patch]:
+    """A follower that starts from the bucket knows no producers of the records there."""
+    real = RemoteLogManager.find_start
+
+    async def find_start(
+        self: RemoteLogManager,
+        partition: Partition,
+        log_start_offset: int,
+        local_log_start_offset: int,
+    ) -> TieredStart:
+        found = await real(self, partition, log_start_offset, local_log_start_offset)
+        return found._replace(producer_snapshot=None)
+
+    return [(RemoteLogManager, "find_start", find_start)]
