@@ -38,7 +38,6 @@ BUG_SEEDS_MAX = 100
 #: Bugs that few seeds show: where the hunt begins.  From seed 1 on they took that many.
 HUNTED_FROM = {
     "clean_past_the_recovery_point": 401,
-    "copy_a_lost_log_under_the_same_leader_epoch": 101,
     "drop_markers_early": 101,
     "drop_tombstones_early": 101,
     "initialize_in_the_same_epoch": 101,
