@@ -15,7 +15,6 @@ from sparklog.executors.log.cleaned_segments import (
     CLEANED_SUFFIXES,
     CleanedSegment,
 )
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -31,6 +30,7 @@ from sparklog.executors.log.txn_index import (
     pack_txn_index,
     unpack_txn_index,
 )
+from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import MAX_INT32
 from sparklog.wire.records.batch import BatchHeader, Buffer

@@ -8,11 +8,11 @@ import logging
 
 from sparklog.errors import CorruptLogError, DecodeError
 from sparklog.executors.log.damaged_ranges import walk_headers
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.executors.log.segment_stats import SegmentFiles
-from sparklog.executors.log.stats_file import STATS_HEADER_BYTES, decode_stats_header
+from sparklog.segment_files.index_builder import IndexBuilder
+from sparklog.segment_files.stats_file import STATS_HEADER_BYTES, decode_stats_header
 from sparklog.storage_backends.base import FileHandle
 
 logger = logging.getLogger(__name__)

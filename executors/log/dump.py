@@ -23,13 +23,14 @@ from sparklog.executors.log.names import (
     TXN_INDEX_SUFFIX,
     parse_file_name,
 )
-from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition, unpack_offset_index
+from sparklog.executors.log.offset_index import OffsetIndex, unpack_offset_index
 from sparklog.executors.log.partition_metadata import decode_partition_metadata
 from sparklog.executors.log.producer_snapshot import ProducerSnapshotEntry, decode_snapshot
 from sparklog.executors.log.scan import ScanWindow
-from sparklog.executors.log.stats_file import TimestampRange, decode_stats
-from sparklog.executors.log.time_index import TimeIndex, TimestampOffset, unpack_time_index
+from sparklog.executors.log.time_index import TimeIndex, unpack_time_index
 from sparklog.executors.log.txn_index import AbortedTxn, unpack_txn_index
+from sparklog.segment_files.index_entries import OffsetPosition, TimestampOffset
+from sparklog.segment_files.stats_file import TimestampRange, decode_stats
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import NO_TIMESTAMP, Compression, TimestampType
 from sparklog.wire.records.batch import check_batch, read_header

@@ -6,24 +6,18 @@ use costs a few integers.
 """
 
 import struct
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from crc32c import crc32c
 
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.replace_file import replace_file
+from sparklog.segment_files.index_entries import Checksum
 from sparklog.storage_backends.base import FileHalf
 
 #: Lookups mostly hit the newest part of an index; searching only there touches few pages
 #: (``AbstractIndex.WARM_ENTRIES``).
 HOT_BYTES = 8192
-
-
-class Checksum(NamedTuple):
-    """The number of entries of an index file, and the CRC-32C of their bytes."""
-
-    entries: int
-    crc: int
 
 
 class IndexFile:

@@ -10,8 +10,8 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.segment_stats import Measured, Measuring, SegmentFiles
 from sparklog.executors.log.spans import iter_headers
-from sparklog.executors.log.stats_file import SegmentStats, TimestampRange, ranges_between
 from sparklog.executors.log.steps import Steps, run_through
+from sparklog.segment_files.stats_file import SegmentStats, TimestampRange, ranges_between
 
 
 class MeasuredSegments:

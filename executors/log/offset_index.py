@@ -1,25 +1,15 @@
 """The ``.index`` of a segment: where in the log file an offset is, sparsely.
 
-Owns: entries of relative offset i32 and position i32 (``OffsetIndex``), big endian and
-ascending.  An entry names the *last* offset of the batch that starts at its position.  Must not
-know batches.
+Owns: the lookups and the cuts of Kafka's ``OffsetIndex``; ``index_entries`` has the format.  Must
+not know batches.
 """
 
-import struct
-from typing import NamedTuple
-
 from sparklog.executors.log.index_file import IndexFile
-
-
-class OffsetPosition(NamedTuple):
-    """A batch's last offset and its first byte."""
-
-    offset: int
-    position: int
+from sparklog.segment_files.index_entries import OFFSET_ENTRY, OffsetPosition
 
 
 class OffsetIndex(IndexFile):
-    ENTRY = struct.Struct(">ii")
+    ENTRY = OFFSET_ENTRY
 
     __slots__ = ()
 

@@ -18,9 +18,9 @@ from sparklog.executors.log.damaged_segments import keep_damaged
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.epoch_order import EpochOrder
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.scan import scan_batches
 from sparklog.executors.log.segment import Segment
+from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import MAX_INT32, MAX_INT64
 from sparklog.wire.records.batch import BatchHeader

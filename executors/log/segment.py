@@ -21,7 +21,6 @@ from sparklog.executors.log.damaged_ranges import (
     walk_spans,
 )
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -31,13 +30,15 @@ from sparklog.executors.log.names import (
     TXN_INDEX_SUFFIX,
     file_name,
 )
-from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.segment_indexes import SegmentIndexes
 from sparklog.executors.log.segment_stats import SegmentFiles
 from sparklog.executors.log.spans import BatchSpan, iter_spans, marker_at
-from sparklog.executors.log.stats_file import SegmentStats
-from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.executors.log.time_index import TimeIndex
 from sparklog.executors.log.txn_index import TxnIndex
+from sparklog.segment_files.index_builder import IndexBuilder
+from sparklog.segment_files.index_entries import OffsetPosition, TimestampOffset
+from sparklog.segment_files.stats_file import SegmentStats
 from sparklog.storage_backends.base import FileHalf, FileHandle, Region
 from sparklog.types import NO_TIMESTAMP
 from sparklog.wire.records.batch import BatchHeader, Buffer

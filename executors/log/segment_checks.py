@@ -7,7 +7,7 @@ all of it.  Must not know what follows from a wrong index.
 from sparklog.errors import CorruptLogError
 from sparklog.executors.log.segment import IndexDamageError, Segment
 from sparklog.executors.log.spans import iter_spans
-from sparklog.executors.log.time_index import TimestampOffset
+from sparklog.segment_files.index_entries import TimestampOffset
 from sparklog.types import NO_TIMESTAMP
 
 

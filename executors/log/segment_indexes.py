@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.offset_index import OffsetIndex
-from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.executors.log.time_index import TimeIndex
+from sparklog.segment_files.index_builder import IndexBuilder
+from sparklog.segment_files.index_entries import TimestampOffset
 from sparklog.wire.records.batch import BatchHeader
 
 

@@ -17,9 +17,10 @@ from typing import Final
 from sparklog.errors import StorageError
 from sparklog.executors.log.checkpoint import EpochEntry
 from sparklog.executors.log.damaged_ranges import DamagedRange
-from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
+from sparklog.executors.log.offset_index import unpack_offset_index
 from sparklog.executors.log.scan import ScanWindow
 from sparklog.executors.log.segment_stats import SegmentFiles
+from sparklog.segment_files.index_entries import OffsetPosition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, MAGIC_V2, BatchHeader, read_header
 from sparklog.wire.records.stored_batches import epoch_damage, placement_damage
 

@@ -12,12 +12,13 @@ from typing import Final
 from crc32c import crc32c
 
 from sparklog.errors import DecodeError
-from sparklog.executors.log.index_builder import IndexBuilder
-from sparklog.executors.log.index_file import Checksum
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.replace_file import replace_file
 from sparklog.executors.log.spans import iter_headers
-from sparklog.executors.log.stats_file import (
+from sparklog.executors.log.time_index import TimeIndex
+from sparklog.segment_files.index_builder import IndexBuilder
+from sparklog.segment_files.index_entries import Checksum
+from sparklog.segment_files.stats_file import (
     STATS_HEADER_BYTES,
     SegmentStats,
     TimestampRange,
@@ -25,7 +26,6 @@ from sparklog.executors.log.stats_file import (
     decode_stats_header,
     encode_stats,
 )
-from sparklog.executors.log.time_index import TimeIndex
 from sparklog.storage_backends.base import FileHalf, MissingPathError
 from sparklog.types import MAX_INT64, TimestampType
 from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, read_header

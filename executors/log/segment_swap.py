@@ -50,8 +50,9 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.spans import iter_spans
 from sparklog.executors.log.steps import Steps
-from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.executors.log.time_index import TimeIndex
 from sparklog.executors.log.txn_index import ENTRY_BYTES
+from sparklog.segment_files.index_entries import TimestampOffset
 from sparklog.storage_backends.base import FileHalf
 
 logger = logging.getLogger(__name__)

@@ -1,28 +1,18 @@
 """The ``.timeindex`` of a segment: the largest timestamp so far, sparsely.
 
-Owns: entries of timestamp i64 and relative offset i32 (``TimeIndex``), big endian.  An entry (t, o)
-says that no batch before the entry was written has a timestamp above t, and that the first batch
-with t ends at offset o.  Timestamps only increase.  Must not know batches.
+Owns: the lookups and the cuts of Kafka's ``TimeIndex``; ``index_entries`` has the format.  Must not
+know batches.
 """
-
-import struct
-from typing import NamedTuple
 
 from sparklog.executors.log.file_cache import FileCache
 from sparklog.executors.log.index_file import IndexFile
+from sparklog.segment_files.index_entries import TIME_ENTRY, TimestampOffset
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import NO_TIMESTAMP
 
 
-class TimestampOffset(NamedTuple):
-    """A timestamp in milliseconds and the last offset of the batch that has it."""
-
-    timestamp: int
-    offset: int
-
-
 class TimeIndex(IndexFile):
-    ENTRY = struct.Struct(">qi")
+    ENTRY = TIME_ENTRY
 
     __slots__ = ("_last",)
 

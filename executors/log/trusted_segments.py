@@ -9,12 +9,12 @@ from collections.abc import Set
 from contextlib import suppress
 
 from sparklog.errors import CorruptLogError
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.recovery import LogRecovery
 from sparklog.executors.log.segment import IndexDamageError, Segment
 from sparklog.executors.log.segment_checks import indexes_fit
 from sparklog.executors.log.time_index import TimeIndex
+from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import MAX_INT64
 

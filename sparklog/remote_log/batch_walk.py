@@ -12,9 +12,10 @@ from crc32c import crc32c
 
 from sparklog.remote_log.batch_rules import BatchRules
 from sparklog.remote_log.damaged_object import DamagedObjectError
-from sparklog.remote_log.index_search import IndexEntry, entries_around, entry_behind
+from sparklog.remote_log.index_search import entries_around, entry_behind
 from sparklog.remote_log.parts import ReadRange
 from sparklog.remote_log.remote_segment import RemoteSegment
+from sparklog.segment_files.index_entries import OffsetPosition
 from sparklog.wire.records.batch import BATCH_OVERHEAD, CRC_START, BatchHeader, read_header
 
 #: Bytes of each read behind the first one, unless a batch is larger.
@@ -52,7 +53,7 @@ class BatchWalk:
         #: The position of the present batch.
         self.position = begin.position
         #: The entry that names the present batch; None behind it, and at the segment's start.
-        self._anchor: IndexEntry | None = begin if begin.position else None
+        self._anchor: OffsetPosition | None = begin if begin.position else None
         #: The lowest offset that the present batch can have.
         self._next_offset = begin.offset
         self._header: BatchHeader | None = None

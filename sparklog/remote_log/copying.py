@@ -19,10 +19,10 @@ from sparklog.remote_log.aborted_txns import encode_aborted
 from sparklog.remote_log.batch_rules import BatchRules
 from sparklog.remote_log.batch_stream import BatchStream
 from sparklog.remote_log.copy_job import FILE_PARTS, CopyJob
-from sparklog.remote_log.index_build import IndexBuild
 from sparklog.remote_log.index_check import OffsetIndexCheck, TimeIndexCheck
 from sparklog.remote_log.leader_epochs import encode_epochs, epochs_between
 from sparklog.remote_log.remote_segment import Part, PartName, RemoteSegment
+from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.wire.records.batch import BatchHeader, Buffer
 
@@ -107,17 +107,24 @@ class _IndexChecks:
 
 
 class _NewIndexes:
-    """The indexes of a copy that begins inside the log file; they are added to the contents."""
+    """The indexes of a copy that begins inside the log file; they are added to the contents.
+
+    Replicas roll their segments at different places, so the first segment that a new leader copies
+    may begin below the end of what is in the bucket.  Only the rest of it is copied, and the
+    entries are relative to the copy's own base offset and first byte.
+    """
 
     def __init__(self, job: CopyJob, contents: dict[PartName, bytes]) -> None:
         self._contents = contents
-        self._build = IndexBuild(job.base_offset, job.index_interval_bytes)
-        self.visit = self._build.visit
+        self._builder = IndexBuilder(job.base_offset, job.index_interval_bytes)
+
+    def visit(self, header: BatchHeader, position: int) -> None:
+        self._builder.add(header.last_offset, position, header.size, header.max_timestamp)
 
     def finish(self) -> None:
-        self._build.finish()
-        self._contents[PartName.OFFSET_INDEX] = bytes(self._build.offsets)
-        self._contents[PartName.TIME_INDEX] = bytes(self._build.times)
+        self._builder.finish()
+        self._contents[PartName.OFFSET_INDEX] = bytes(self._builder.offsets)
+        self._contents[PartName.TIME_INDEX] = bytes(self._builder.times)
 
 
 def _read_parts(job: CopyJob, local: FileHalf) -> dict[PartName, bytes]:

@@ -10,13 +10,12 @@ import struct
 from collections.abc import Iterator
 
 from sparklog.errors import CorruptLogError
-from sparklog.remote_log.index_search import (
+from sparklog.remote_log.index_search import offset_entries, time_entries
+from sparklog.segment_files.index_entries import (
     OFFSET_ENTRY,
     TIME_ENTRY,
-    IndexEntry,
-    TimeEntry,
-    offset_entries,
-    time_entries,
+    OffsetPosition,
+    TimestampOffset,
 )
 from sparklog.types import NO_TIMESTAMP
 from sparklog.wire.records.batch import BatchHeader, Buffer
@@ -30,7 +29,7 @@ class OffsetIndexCheck:
 
     def __init__(self, path: str, data: Buffer, base_offset: int) -> None:
         self._file = _IndexFile(path, data, OFFSET_ENTRY)
-        self._entries: Iterator[IndexEntry] = offset_entries(data, base_offset)
+        self._entries: Iterator[OffsetPosition] = offset_entries(data, base_offset)
         self._next = next(self._entries, None)
         self._checked = 0
 
@@ -62,16 +61,16 @@ class TimeIndexCheck:
 
     def __init__(self, path: str, data: Buffer, base_offset: int) -> None:
         self._file = _IndexFile(path, data, TIME_ENTRY)
-        self._entries: Iterator[TimeEntry] = time_entries(data, base_offset)
+        self._entries: Iterator[TimestampOffset] = time_entries(data, base_offset)
         self._next = next(self._entries, None)
         self._checked = 0
-        self._largest = TimeEntry(NO_TIMESTAMP, base_offset)
+        self._largest = TimestampOffset(NO_TIMESTAMP, base_offset)
         self._indexed = NO_TIMESTAMP
 
     def visit(self, header: BatchHeader, *, has_entry: bool) -> None:
         """Check the entries up to a batch, which may have an entry in the offset index."""
         if header.max_timestamp > self._largest.timestamp:
-            self._largest = TimeEntry(header.max_timestamp, header.last_offset)
+            self._largest = TimestampOffset(header.max_timestamp, header.last_offset)
             if self._next == self._largest:
                 self._indexed = self._next.timestamp
                 self._next = next(self._entries, None)

@@ -1,79 +1,64 @@
 """Searches in the offset index and the time index of a segment.
 
-Owns: the entries in the bytes of both parts, which have the formats of Kafka's ``.index`` and
-``.timeindex``, big endian.  Must not know batches, or where the bytes come from.
-
-An offset entry is a relative offset i32 and a position i32: the *last* offset of the batch that
-begins at the position.  A time entry is a timestamp i64 and a relative offset i32: no batch before
-the entry was written has a larger timestamp, and the first batch with this timestamp ends at the
-offset.  An index has an entry for some batches only, but none for the first batch.
+Owns: the searches in the bytes of both parts; ``index_entries`` has the formats.  Must not know
+batches, or where the bytes come from.
 """
 
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
 
+from sparklog.segment_files.index_entries import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    OffsetPosition,
+    TimestampOffset,
+)
 from sparklog.types import NO_TIMESTAMP
 from sparklog.wire.records.batch import Buffer
 
-OFFSET_ENTRY: Final = struct.Struct(">ii")
-TIME_ENTRY: Final = struct.Struct(">qi")
 
-
-class IndexEntry(NamedTuple):
-    """A batch's last offset and its first byte.  Position 0 stands for the start of the segment."""
-
-    offset: int
-    position: int
-
-
-class TimeEntry(NamedTuple):
-    """A timestamp in milliseconds and the last offset of the first batch that has it."""
-
-    timestamp: int
-    offset: int
-
-
-def offset_entries(data: Buffer, base_offset: int) -> Iterator[IndexEntry]:
+def offset_entries(data: Buffer, base_offset: int) -> Iterator[OffsetPosition]:
     """All entries of an offset index, which has whole entries."""
     for relative, position in OFFSET_ENTRY.iter_unpack(data):
-        yield IndexEntry(base_offset + relative, position)
+        yield OffsetPosition(base_offset + relative, position)
 
 
-def time_entries(data: Buffer, base_offset: int) -> Iterator[TimeEntry]:
+def time_entries(data: Buffer, base_offset: int) -> Iterator[TimestampOffset]:
     """All entries of a time index, which has whole entries."""
     for timestamp, relative in TIME_ENTRY.iter_unpack(data):
-        yield TimeEntry(timestamp, base_offset + relative)
+        yield TimestampOffset(timestamp, base_offset + relative)
 
 
 def entries_around(
     data: Buffer, base_offset: int, offset: int
-) -> tuple[IndexEntry, IndexEntry | None]:
+) -> tuple[OffsetPosition, OffsetPosition | None]:
     """The last entry at or below ``offset``, and the next entry, if there is one.
 
     Without an entry at or below ``offset``, the first value is (base offset, 0).
     """
     slot = _count_up_to(data, OFFSET_ENTRY, 0, offset - base_offset)
     before = _offset_entry(data, base_offset, slot - 1)
-    return before or IndexEntry(base_offset, 0), _offset_entry(data, base_offset, slot)
+    return before or OffsetPosition(base_offset, 0), _offset_entry(data, base_offset, slot)
 
 
-def entry_behind(data: Buffer, base_offset: int, position: int) -> IndexEntry | None:
+def entry_behind(data: Buffer, base_offset: int, position: int) -> OffsetPosition | None:
     """The first entry whose batch begins behind ``position``; None without such an entry."""
     return _offset_entry(data, base_offset, _count_up_to(data, OFFSET_ENTRY, 1, position))
 
 
 def times_around(
     data: Buffer, base_offset: int, timestamp: int
-) -> tuple[TimeEntry, TimeEntry | None]:
+) -> tuple[TimestampOffset, TimestampOffset | None]:
     """The last entry at or below ``timestamp``, and the next entry, if there is one.
 
     Without an entry at or below ``timestamp``, the first value is (-1, base offset).
     """
     slot = _count_up_to(data, TIME_ENTRY, 0, timestamp)
     before = _time_entry(data, base_offset, slot - 1)
-    return before or TimeEntry(NO_TIMESTAMP, base_offset), _time_entry(data, base_offset, slot)
+    return before or TimestampOffset(NO_TIMESTAMP, base_offset), _time_entry(
+        data, base_offset, slot
+    )
 
 
 def _count_up_to(data: Buffer, entry: struct.Struct, column: int, target: int) -> int:
@@ -85,15 +70,15 @@ def _count_up_to(data: Buffer, entry: struct.Struct, column: int, target: int) -
     )
 
 
-def _offset_entry(data: Buffer, base_offset: int, slot: int) -> IndexEntry | None:
+def _offset_entry(data: Buffer, base_offset: int, slot: int) -> OffsetPosition | None:
     if not 0 <= slot < len(data) // OFFSET_ENTRY.size:
         return None
     relative, position = OFFSET_ENTRY.unpack_from(data, slot * OFFSET_ENTRY.size)
-    return IndexEntry(base_offset + relative, position)
+    return OffsetPosition(base_offset + relative, position)
 
 
-def _time_entry(data: Buffer, base_offset: int, slot: int) -> TimeEntry | None:
+def _time_entry(data: Buffer, base_offset: int, slot: int) -> TimestampOffset | None:
     if not 0 <= slot < len(data) // TIME_ENTRY.size:
         return None
     timestamp, relative = TIME_ENTRY.unpack_from(data, slot * TIME_ENTRY.size)
-    return TimeEntry(timestamp, base_offset + relative)
+    return TimestampOffset(timestamp, base_offset + relative)

@@ -19,7 +19,7 @@ from sparklog.executors.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from sparklog.executors.log.stats_file import STATS_HEADER_BYTES, decode_stats
+from sparklog.segment_files.stats_file import STATS_HEADER_BYTES, decode_stats
 from sparklog.types import Compression
 from sparklog.wire.protocol.messages.fetch import AbortedTransaction
 from sparklog.wire.records.batch import CRC_START, check_batch, read_header

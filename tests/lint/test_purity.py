@@ -76,6 +76,7 @@ PURE = (
     "sparklog.driver.transactions",
     "sparklog.remote_log.chunk_index",
     "sparklog.remote_log.read_ahead",
+    "sparklog.segment_files",
 )
 #: Build-time tools inside a pure room.
 EXEMPT = ("sparklog/wire/protocol/generate.py",)

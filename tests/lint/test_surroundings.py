@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Rooms that run in the simulation, and what in them does not.
 ROOMS = (
     *("sparklog/client", "sparklog/service", "sparklog/transport", "sparklog/commit_log"),
-    *("sparklog/remote_log", "driver", "executors"),
+    *("sparklog/remote_log", "sparklog/segment_files", "driver", "executors"),
 )
 OUTSIDE = frozenset(
     {

@@ -20,7 +20,7 @@ from sparklog.driver.control_plane.journal import CommitHeader, Journal, Journal
 from sparklog.errors import KafkaError, StorageError
 from sparklog.executors.log.flush import FlushJob, FlushState
 from sparklog.executors.log.log import AppendInfo, Log
-from sparklog.executors.log.offset_index import OffsetIndex, OffsetPosition
+from sparklog.executors.log.offset_index import OffsetIndex
 from sparklog.executors.log.scan import Scan, ScanWindow
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.executors.log_dirs.broker_dir import BrokerDir, LogOffsets
@@ -28,6 +28,7 @@ from sparklog.executors.partition import PartitionRead
 from sparklog.executors.partition.partition import Partition
 from sparklog.executors.partition.producer_state import ProducerEntry, ProducerStateManager
 from sparklog.metadata import Record
+from sparklog.segment_files.index_entries import OffsetPosition
 from sparklog.storage_backends.base import FileHalf, FileHandle
 from sparklog.wire.records.batch import BatchHeader, Buffer
 from tests.simulation import (

@@ -9,7 +9,6 @@ from crc32c import crc32c
 
 from sparklog.driver.control_plane.journal import CommitHeader, Journal, JournalError, commit_name
 from sparklog.executors.log import checkpoint
-from sparklog.executors.log.index_file import Checksum
 from sparklog.executors.log.offset_index import unpack_offset_index
 from sparklog.executors.log.partition_metadata import (
     decode_partition_metadata,
@@ -20,14 +19,7 @@ from sparklog.executors.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from sparklog.executors.log.stats_file import (
-    STATS_HEADER_BYTES,
-    SegmentStats,
-    TimestampRange,
-    decode_stats,
-    encode_stats,
-)
-from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
+from sparklog.executors.log.time_index import unpack_time_index
 from sparklog.executors.log.txn_index import unpack_txn_index
 from sparklog.executors.log_dirs.broker_dir import MetaProperties
 from sparklog.metadata import (
@@ -37,6 +29,14 @@ from sparklog.metadata import (
     ControllerChanged,
     decode_records,
     encode_records,
+)
+from sparklog.segment_files.index_entries import Checksum, TimestampOffset
+from sparklog.segment_files.stats_file import (
+    STATS_HEADER_BYTES,
+    SegmentStats,
+    TimestampRange,
+    decode_stats,
+    encode_stats,
 )
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition

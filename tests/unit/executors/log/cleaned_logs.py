@@ -11,7 +11,6 @@ from sparklog.executors.log.cleaned_segments import (
     CleanedGroup,
     CleanedSegment,
 )
-from sparklog.executors.log.index_builder import IndexBuilder
 from sparklog.executors.log.log import Log
 from sparklog.executors.log.names import (
     INDEX_SUFFIX,
@@ -22,6 +21,7 @@ from sparklog.executors.log.names import (
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.log.txn_index import AbortedTxn
+from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.types import NO_TIMESTAMP
 from sparklog.wire.records.batch import (

@@ -17,8 +17,8 @@ from sparklog.executors.log.range_repair import (
     write_pieces,
 )
 from sparklog.executors.log.segment_scrub import SegmentScrub
-from sparklog.executors.log.stats_file import TimestampRange
 from sparklog.executors.log.steps import run_through
+from sparklog.segment_files.stats_file import TimestampRange
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
 from sparklog.types import OffsetTimestamp, TimestampType

@@ -17,7 +17,7 @@ from sparklog.executors.log.checkpoint import (
     encode_offsets,
 )
 from sparklog.executors.log.names import file_name, offsets_with, parse_file_name
-from sparklog.executors.log.offset_index import OffsetPosition, unpack_offset_index
+from sparklog.executors.log.offset_index import unpack_offset_index
 from sparklog.executors.log.partition_metadata import (
     claim_partition_dir,
     decode_partition_metadata,
@@ -28,7 +28,8 @@ from sparklog.executors.log.producer_snapshot import (
     decode_snapshot,
     encode_snapshot,
 )
-from sparklog.executors.log.time_index import TimestampOffset, unpack_time_index
+from sparklog.executors.log.time_index import unpack_time_index
+from sparklog.segment_files.index_entries import OffsetPosition, TimestampOffset
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
 

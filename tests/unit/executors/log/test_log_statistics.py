@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sparklog.errors import DecodeError, SparklogError, StorageError
 from sparklog.executors.log.dump import dump_stats
 from sparklog.executors.log.log import Log
-from sparklog.executors.log.stats_file import TimestampRange, decode_stats
 from sparklog.executors.log.steps import Steps, T, run_through
+from sparklog.segment_files.stats_file import TimestampRange, decode_stats
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import Compression, OffsetTimestamp, TimestampType

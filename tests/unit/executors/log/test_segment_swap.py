@@ -7,10 +7,10 @@ import pytest
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.log.cleaned_segments import CLEANED_SUFFIXES, CleanedGroup
 from sparklog.executors.log.log import Log
-from sparklog.executors.log.stats_file import TimestampRange
 from sparklog.executors.log.steps import Steps, run_through
-from sparklog.executors.log.time_index import TimestampOffset
 from sparklog.executors.log.txn_index import AbortedTxn
+from sparklog.segment_files.index_entries import TimestampOffset
+from sparklog.segment_files.stats_file import TimestampRange
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend

@@ -6,8 +6,7 @@ entries of an append or of a rebuild.  Must not know files.
 
 from collections.abc import Iterable
 
-from sparklog.executors.log.offset_index import OffsetIndex
-from sparklog.executors.log.time_index import TimeIndex, TimestampOffset
+from sparklog.segment_files.index_entries import OFFSET_ENTRY, TIME_ENTRY, TimestampOffset
 from sparklog.types import MAX_INT32, MAX_INT64, NO_TIMESTAMP
 from sparklog.wire.records.batch import LOG_OVERHEAD, BatchHeader
 
@@ -36,7 +35,7 @@ class IndexBuilder:
         self._base_offset = base_offset
         self._interval = interval_bytes
         self._indexed = indexed_timestamp
-        self._offset_bytes_max = entries_max * OffsetIndex.ENTRY.size
+        self._offset_bytes_max = entries_max * OFFSET_ENTRY.size
         self.bytes_since_entry = bytes_since_entry
         self.largest = largest or TimestampOffset(NO_TIMESTAMP, base_offset)
         self.offsets = bytearray()
@@ -48,7 +47,7 @@ class IndexBuilder:
         if self.bytes_since_entry > self._interval and len(self.offsets) < self._offset_bytes_max:
             relative = last_offset - self._base_offset
             if 0 <= relative <= MAX_INT32:
-                self.offsets += OffsetIndex.ENTRY.pack(relative, position)
+                self.offsets += OFFSET_ENTRY.pack(relative, position)
                 self.finish()
                 self.bytes_since_entry = 0
         self.bytes_since_entry += size
@@ -74,5 +73,5 @@ class IndexBuilder:
         timestamp = self.largest.timestamp
         if timestamp > self._indexed:
             relative = self.largest.offset - self._base_offset
-            self.times += TimeIndex.ENTRY.pack(timestamp, relative)
+            self.times += TIME_ENTRY.pack(timestamp, relative)
             self._indexed = timestamp

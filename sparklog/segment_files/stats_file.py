@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from sparklog.errors import DecodeError
-from sparklog.executors.log.index_file import Checksum
-from sparklog.executors.log.time_index import TimestampOffset
+from sparklog.segment_files.index_entries import Checksum, TimestampOffset
 
 STATS_VERSION: Final = 1
 
