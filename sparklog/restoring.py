@@ -1,8 +1,8 @@
 """Restoring a cluster from its journal and its remote_dir, after the loss of the brokers' disks.
 
-Owns: ``restore`` and ``restore_processes``: what the journal says will be lost, the start on empty
-disks, the elections of replicas that begin empty, and the report.  Must not know how a cluster is
-started, or how a replica goes on behind the bucket.
+Owns: ``restore``: what the journal says will be lost, the start on empty disks, the elections of
+replicas that begin empty, and the report.  Must not know how a cluster is started, or how a replica
+goes on behind the bucket.
 
 Tiered partitions are recovered by controller and brokers themselves (``unclean_recoveries``,
 ``bucket_recoveries``): all that they need are brokers.  Of other topics the cluster has only the
@@ -13,13 +13,14 @@ hold the positions of consumer groups and the state of transactions.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparklog.client.admin import Admin
 from sparklog.client.blocking import BlockingClient
-from sparklog.cluster import start_in_spark, start_on_this_machine
+from sparklog.cluster import start_in_spark
 from sparklog.cluster_handle import Cluster
 from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.driver.control_plane.journal_repair import survey_journal
@@ -36,7 +37,7 @@ __all__ = [
     "RestoredTopic",
     "plan_restore",
     "restore",
-    "restore_processes",
+    "restore_planned",
 ]
 
 #: How long tiered partitions are waited for, and the time between two looks, in seconds.
@@ -100,6 +101,10 @@ class RestorePlan:
         """The topics of users that were never copied to the remote_dir."""
         return sorted(self.partitions.keys() - self.tiered - INTERNAL_TOPICS)
 
+    def brokers_to_start(self, asked: int | None) -> int:
+        """As many as the cluster had, or more if more are asked for."""
+        return max(asked or 1, self.brokers)
+
 
 def restore(
     spark: Any,
@@ -135,43 +140,28 @@ def restore(
         options.get("settings"),
         accept_loss=accept_loss,
     )
-    cluster = start_in_spark(
-        spark,
-        max(brokers or 1, plan.brokers),
+    return restore_planned(
+        plan,
+        partial(start_in_spark, spark),
+        brokers=plan.brokers_to_start(brokers),
         data_dir=data_dir,
         journal_dir=journal_dir,
         remote_dir=remote_dir,
-        disks_are_lost=True,
         **options,
     )
-    return _finish(cluster, plan)
 
 
-def restore_processes(
-    brokers: int | None = None,
-    *,
-    data_dir: Location | list[Location],
-    journal_dir: Location,
-    remote_dir: Location,
-    accept_loss: bool = False,
-    **options: Any,
-) -> Restored:
-    """``restore`` as plain processes on this machine, without Spark: see ``start_processes``."""
-    plan = plan_restore(
-        journal_dir,
-        options.get("storage_options"),
-        options.get("settings"),
-        accept_loss=accept_loss,
-    )
-    cluster = start_on_this_machine(
-        max(brokers or 1, plan.brokers),
-        data_dir=data_dir,
-        journal_dir=journal_dir,
-        remote_dir=remote_dir,
-        disks_are_lost=True,
-        **options,
-    )
-    return _finish(cluster, plan)
+def restore_planned(plan: RestorePlan, start: Callable[..., Cluster], **options: Any) -> Restored:
+    """Start the cluster of a plan on empty disks, and wait until its topics are back.
+
+    Args:
+        plan: what ``plan_restore`` has found.
+        start: ``start_in_spark`` for a session, or ``start_on_this_machine``.
+        options: Arguments of ``start``; ``brokers`` are those of ``plan.brokers_to_start``.
+
+    Raises what ``start`` raises.
+    """
+    return _finish(start(disks_are_lost=True, **options), plan)
 
 
 def plan_restore(

@@ -1,7 +1,7 @@
 """A cluster in the foreground of a command, until a signal.
 
-Owns: the ready line on stdout, signals, and where other output goes.  Must not know how a cluster
-is started.
+Owns: the options that such commands share, the ready line on stdout, signals, and where other
+output goes.  Must not know how a cluster is started.
 """
 
 import logging
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,6 +27,29 @@ LOOK_SECONDS = 0.5
 class EngineName(StrEnum):
     SPARK = "spark"
     PROCESS = "process"
+
+
+EngineOption = Annotated[
+    EngineName, typer.Option(help="Run brokers in Spark, or as plain processes.")
+]
+HostOption = Annotated[str, typer.Option(help="Where the cluster listens.")]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
+]
+StorageOptionsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="Opens the buckets, such as endpoint_url=URL; may be repeated. Secrets are better "
+        "off in AWS_... variables.",
+    ),
+]
+SettingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")]
 
 
 class StopRequested(BaseException):
@@ -55,6 +78,19 @@ def run_until_signal(cluster: "Cluster", stdout: int) -> None:
     finally:
         _ignore_signals()
         cluster.stop()
+
+
+@contextmanager
+def spark_session(master: str | None, brokers: int, name: str) -> Iterator[Any]:
+    """Yield a new Spark session with room for so many brokers, and stop it afterwards."""
+    from sparklog.session import create_session
+
+    spark = create_session(master, brokers, name)
+    try:
+        arm_signals()  # PySpark has put its own SIGINT handler in place
+        yield spark
+    finally:
+        spark.stop()
 
 
 @contextmanager

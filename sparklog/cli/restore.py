@@ -5,6 +5,7 @@ Owns: the command's options and its report.  Must not know what is restored, or 
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,17 @@ import typer
 
 from sparklog.cli.foreground import (
     EngineName,
+    EngineOption,
+    HostOption,
+    PortOption,
+    SettingsOption,
     StopRequested,
-    arm_signals,
+    StorageOptionsOption,
+    VerboseOption,
     log_to_stderr,
     run_until_signal,
     signals_as_exceptions,
+    spark_session,
     stdout_to_ourselves,
 )
 from sparklog.cli.output import JsonOption, parse_assignments
@@ -41,31 +48,16 @@ def restore(
         int | None,
         typer.Option(min=1, max=1000, help="Brokers to run.", show_default="as many as before"),
     ] = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="Run brokers in Spark, or as plain processes.")
-    ] = EngineName.SPARK,
+    engine: EngineOption = EngineName.SPARK,
     master: Annotated[
         str | None, typer.Option(help="Spark master.", show_default="local[brokers + 2]")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where the cluster listens.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
-    ] = 9092,
-    storage_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage-option",
-            metavar="NAME=VALUE",
-            help="Opens the buckets, such as endpoint_url=URL; may be repeated. Secrets are better "
-            "off in AWS_... variables.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
-    ] = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 9092,
+    storage_options: StorageOptionsOption = None,
+    settings: SettingsOption = None,
     as_json: JsonOption = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
+    verbose: VerboseOption = False,
 ) -> None:
     """Start a cluster whose disks are all gone, and run it until SIGTERM or Ctrl-C.
 
@@ -74,7 +66,8 @@ def restore(
     then "ready bootstrap=HOST:PORT". Later starts are those of `sparklog serve`.
     """
     log_to_stderr(verbose=verbose)
-    from sparklog.restoring import plan_restore
+    from sparklog.cluster import start_in_spark, start_on_this_machine
+    from sparklog.restoring import plan_restore, restore_planned
 
     options: dict[str, Any] = {
         "settings": parse_assignments(settings or [], "--set"),
@@ -84,42 +77,23 @@ def restore(
         journal_dir, options["storage_options"], options["settings"], accept_loss=accept_loss
     )
     options |= {
-        "brokers": max(brokers or 1, plan.brokers),
+        "brokers": plan.brokers_to_start(brokers),
         "data_dir": data_dir,
         "journal_dir": journal_dir,
         "remote_dir": remote_dir,
-        "accept_loss": accept_loss,
         "host": host,
         "port": port,
     }
     try:
         with stdout_to_ourselves() as stdout, signals_as_exceptions():
             if engine is EngineName.PROCESS:
-                _restore_processes(options, stdout, as_json)
+                _run(restore_planned(plan, start_on_this_machine, **options), stdout, as_json)
             else:
-                _restore_in_spark(master, options, stdout, as_json)
+                with spark_session(master, options["brokers"], "sparklog restore") as spark:
+                    start = partial(start_in_spark, spark)
+                    _run(restore_planned(plan, start, **options), stdout, as_json)
     except StopRequested:
         return
-
-
-def _restore_processes(options: dict[str, Any], stdout: int, as_json: bool) -> None:
-    from sparklog.restoring import restore_processes
-
-    _run(restore_processes(**options), stdout, as_json)
-
-
-def _restore_in_spark(
-    master: str | None, options: dict[str, Any], stdout: int, as_json: bool
-) -> None:
-    from sparklog.restoring import restore as restore_in_spark
-    from sparklog.session import create_session
-
-    spark = create_session(master, options["brokers"], "sparklog restore")
-    try:
-        arm_signals()  # PySpark has put its own SIGINT handler in place
-        _run(restore_in_spark(spark, **options), stdout, as_json)
-    finally:
-        spark.stop()
 
 
 def _run(restored: "Restored", stdout: int, as_json: bool) -> None:

@@ -10,11 +10,17 @@ import typer
 
 from sparklog.cli.foreground import (
     EngineName,
+    EngineOption,
+    HostOption,
+    PortOption,
+    SettingsOption,
     StopRequested,
-    arm_signals,
+    StorageOptionsOption,
+    VerboseOption,
     log_to_stderr,
     run_until_signal,
     signals_as_exceptions,
+    spark_session,
     stdout_to_ourselves,
 )
 from sparklog.cli.output import parse_assignments
@@ -32,16 +38,12 @@ def serve(
     spares: Annotated[
         int, typer.Option(min=0, max=1000, help="Slots held for brokers that lose theirs.")
     ] = 0,
-    engine: Annotated[
-        EngineName, typer.Option(help="Run brokers in Spark, or as plain processes.")
-    ] = EngineName.SPARK,
+    engine: EngineOption = EngineName.SPARK,
     master: Annotated[
         str | None, typer.Option(help="Spark master.", show_default="local[brokers + spares + 2]")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where the cluster listens.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
-    ] = 9092,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 9092,
     journal_dir: Annotated[
         str | None,
         typer.Option(
@@ -56,20 +58,9 @@ def serve(
             show_default="no topic is tiered",
         ),
     ] = None,
-    storage_options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--storage-option",
-            metavar="NAME=VALUE",
-            help="Opens the buckets, such as endpoint_url=URL; may be repeated. Secrets are better "
-            "off in AWS_... variables.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
+    storage_options: StorageOptionsOption = None,
+    settings: SettingsOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Run a cluster until SIGTERM or Ctrl-C.
 
@@ -105,11 +96,6 @@ def _serve_processes(options: dict[str, Any], stdout: int) -> None:
 
 def _serve_spark(master: str | None, brokers: int, options: dict[str, Any], stdout: int) -> None:
     from sparklog.cluster import start
-    from sparklog.session import create_session
 
-    spark = create_session(master, brokers, "sparklog serve")
-    try:
-        arm_signals()  # PySpark has put its own SIGINT handler in place
+    with spark_session(master, brokers, "sparklog serve") as spark:
         run_until_signal(start(spark, **options), stdout)
-    finally:
-        spark.stop()
