@@ -58,11 +58,9 @@ class MultipartUpload:
         """Remove the parts.  A failure is logged, because the upload has failed for a reason of its
         own, which the caller raises."""
         try:
-            self._request("abort_multipart_upload", **self._upload)
+            _abort(self._request, self._upload)
         except Exception as error:
-            # A completed upload is missing, too: its completion was only reported as failed.
-            if not is_missing(error):
-                log.warning("an upload to %s is left behind: %s", self._name, error)
+            log.warning("an upload to %s is left behind: %s", self._name, error)
 
 
 def abort_uploads(request: Request, bucket: str, folder: str) -> int:
@@ -102,5 +100,6 @@ def _abort(request: Request, upload: dict[str, Any]) -> None:
     try:
         request("abort_multipart_upload", **upload)
     except Exception as error:
-        if not is_missing(error):  # completed or aborted meanwhile
+        # Completed or aborted meanwhile, or completed with an answer that said that it failed.
+        if not is_missing(error):
             raise

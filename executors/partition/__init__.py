@@ -32,6 +32,7 @@ from sparklog.executors.partition.results import (
     PartitionRead,
     RequiredOffset,
     SentBatch,
+    TieredState,
     Truncated,
     UnverifiedTransactionError,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "SentBatch",
     "SubmitAlterPartition",
     "TieredStart",
+    "TieredState",
     "TransactionEnd",
     "Truncated",
     "UnverifiedTransactionError",

@@ -33,6 +33,15 @@ class RequiredOffset(NamedTuple):
     committed: bool
 
 
+class TieredState(NamedTuple):
+    """Everything in [``log_start_offset``, ``tiered_end_offset``) is in the bucket; the leader's
+    files begin at ``local_log_start_offset``."""
+
+    log_start_offset: int
+    local_log_start_offset: int
+    tiered_end_offset: int
+
+
 class Appended(NamedTuple):
     """The result of an append: the response, what it waits for, and the effects for the shell.
 

@@ -7,11 +7,10 @@ clients.
 
 from sparklog.executors.replication.replica_fetcher import no_remote_start
 from sparklog.executors.replication.replication import Replication
-from sparklog.executors.replication.tiered_states import TieredState, TieredStates
+from sparklog.executors.replication.tiered_states import TieredStates
 
 __all__ = [
     "Replication",
-    "TieredState",
     "TieredStates",
     "no_remote_start",
 ]

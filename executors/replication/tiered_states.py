@@ -4,7 +4,7 @@ Owns: the requests to leaders.  Must not know what is done with the answers.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from sparklog.errors import (
     ConnectError,
@@ -14,7 +14,12 @@ from sparklog.errors import (
     ProtocolError,
     SparklogError,
 )
-from sparklog.executors.partition import Partition, ProducerStateManager, TieredStart
+from sparklog.executors.partition import (
+    Partition,
+    ProducerStateManager,
+    TieredStart,
+    TieredState,
+)
 from sparklog.executors.replication.replica_fetcher import FetcherTools
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.wire.protocol.private_replicas import (
@@ -24,15 +29,6 @@ from sparklog.wire.protocol.private_replicas import (
 
 #: Timeout of a request, in seconds.
 ANSWER_TIMEOUT_S: Final = 5.0
-
-
-class TieredState(NamedTuple):
-    """Everything in [``log_start_offset``, ``tiered_end_offset``) is in the bucket; the leader's
-    files begin at ``local_log_start_offset``."""
-
-    log_start_offset: int
-    local_log_start_offset: int
-    tiered_end_offset: int
 
 
 class TieredStates:

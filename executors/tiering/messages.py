@@ -35,11 +35,6 @@ def encode_message(message: Call | Answer) -> bytes:
     return LENGTH.pack(len(payload)) + payload
 
 
-def decode_message(data: bytes) -> Any:
-    """The message of ``encode_message``."""
-    return pickle.loads(memoryview(data)[LENGTH.size :])
-
-
 class MessageDecoder:
     """Bytes of a pipe in, messages out.  Large messages are received where they stay."""
 

@@ -14,11 +14,11 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import EpochEntry, Log, Segment, Steps
-from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.partition import Partition, TieredStart, TieredState
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
 from sparklog.executors.tiering.leadership import Leadership
@@ -44,17 +44,9 @@ LOOK_S: Final = 1.0
 LOG_EVERY_S: Final = 300.0
 
 
-class LeaderTiering(NamedTuple):
-    """What a leader says about its tiered log."""
-
-    log_start_offset: int
-    local_log_start_offset: int
-    tiered_end_offset: int
-
-
 #: Asks a leader about partitions that it leads.
 AskLeader: TypeAlias = Callable[
-    [int, Iterable[Partition]], Awaitable[Mapping[Partition, tuple[int, int, int] | SparklogError]]
+    [int, Iterable[Partition]], Awaitable[Mapping[Partition, TieredState | SparklogError]]
 ]
 
 logger = logging.getLogger(__name__)
@@ -363,8 +355,8 @@ class RemoteLogManager:
             for partition, told in (await self._ask_leader(leader, partitions)).items():
                 if isinstance(told, SparklogError) or partition.leader_epoch != epochs[partition]:
                     continue
-                end_offset = LeaderTiering(*told).tiered_end_offset
-                partition.log.tiered_end_offset = min(end_offset, partition.log.log_end_offset)
+                log = partition.log
+                log.tiered_end_offset = min(told.tiered_end_offset, log.log_end_offset)
 
     async def find_start(
         self, partition: Partition, log_start_offset: int, local_log_start_offset: int

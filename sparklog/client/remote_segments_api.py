@@ -5,7 +5,7 @@ know what the segments are for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -79,11 +79,7 @@ async def remote_segments(
                 results[tp] = error
                 continue
             found += len(told.segments)
-            results[tp] = RemoteSegments(
-                segments=told.segments,
-                expires_at_ms=told.expires_at_ms,
-                local_start_offset=result.local_start_offset,
-            )
+            results[tp] = replace(told, local_start_offset=result.local_start_offset)
         return results
 
     return await cluster.ask_leaders(wanted, call, deadline)

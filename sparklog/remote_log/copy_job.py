@@ -1,12 +1,12 @@
-"""The copy of one segment to a bucket, as a value and as JSON.
+"""The copy of one segment to a bucket, as a value.
 
 Owns: the message from the broker to the process that copies.  Must not know how the message is
 sent, or how a segment is copied.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, check_aborted
 from sparklog.remote_log.leader_epochs import check_epochs
@@ -82,21 +82,3 @@ class CopyJob:
     def path(self, name: str) -> str:
         """The path of a file in the local store."""
         return f"{self.partition_dir}/{name}"
-
-    def to_json(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return values | {
-            "part_files": {name.value: file for name, file in self.part_files.items()},
-            "leader_epochs": [list(entry) for entry in self.leader_epochs],
-            "aborted": [list(entry) for entry in self.aborted],
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "CopyJob":
-        """Raises LookupError, TypeError and ValueError for other values."""
-        changed = {
-            "part_files": {PartName(name): file for name, file in values["part_files"].items()},
-            "leader_epochs": tuple(EpochStart(*entry) for entry in values["leader_epochs"]),
-            "aborted": tuple(RemoteAbortedTxn(*entry) for entry in values["aborted"]),
-        }
-        return cls(**{**values, **changed})

@@ -8,10 +8,17 @@ import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, Protocol
 
 from sparklog.errors import SparklogError, StorageError
-from sparklog.executors.tiering.messages import Answer, Call, decode_message, encode_message
+from sparklog.executors.tiering.messages import (
+    LENGTH,
+    Answer,
+    Call,
+    MessageDecoder,
+    encode_message,
+)
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.simulation.actors import Killed, Node, current_node
@@ -147,13 +154,13 @@ class HelperCalls:
         self, helper: Helper, method: str, message: bytes, answer: "asyncio.Future[Any]"
     ) -> None:
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
-        call = decode_message(message)
+        call = _received(message)
         result = await self._answer(helper, call)
         if self.helper is not helper:
             self._world.note(f"{helper.node.name}, left over, has done {method}")
             self._world.counters["late_remote_calls"] += 1
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
-        told = decode_message(encode_message(result))
+        told = _received(encode_message(result))
         if answer.done() or self.broker.dead:
             return
         if told.error is not None:
@@ -175,3 +182,12 @@ class HelperCalls:
 
     async def _run(self, work: Callable[[], Any]) -> Any:
         return await self._runner(work)
+
+
+def _received(data: bytes) -> Any:
+    """The message whose bytes have gone through a pipe."""
+    decoder = MessageDecoder()
+    for start, end in pairwise((0, LENGTH.size, len(data))):
+        decoder.room()[:] = data[start:end]
+        message = decoder.received(end - start)
+    return message

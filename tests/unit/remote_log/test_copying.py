@@ -1,6 +1,6 @@
 """Copies of sealed segments: what lands in the bucket, and what must not."""
 
-import json
+import pickle
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -13,7 +13,6 @@ from sparklog.errors import CorruptLogError, DecodeError, StorageError
 from sparklog.executors.log import Segment
 from sparklog.remote_log import copying, names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted
-from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.leader_epochs import decode_epochs
 from sparklog.remote_log.parts import PartCache
@@ -95,15 +94,11 @@ def test_files_that_a_segment_lacks_are_left_out(rich: RichLog) -> None:
     assert remote.parts == {PartName.LEADER_EPOCHS: Part(0, 12, remote.parts["epochs"].crc)}
 
 
-def test_a_job_survives_a_line_of_json(rich: RichLog) -> None:
+def test_a_job_survives_the_way_to_another_process(rich: RichLog) -> None:
     for segment in rich.seal():
         job = rich.job(segment, bytes_per_second=1e6, gaps=True)
-        line = json.dumps(job.to_json())
-        assert "\n" not in line
-        assert CopyJob.from_json(json.loads(line)) == job
-    assert CopyJob.from_json(json.loads(json.dumps(rich.job(segment).to_json()))) == rich.job(
-        segment
-    )
+        assert pickle.loads(pickle.dumps(job)) == job
+    assert pickle.loads(pickle.dumps(rich.job(segment))) == rich.job(segment)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import EpochEntry
-from sparklog.executors.partition import Partition, ProducerStateManager, TieredStart
-from sparklog.executors.replication import TieredState, fetch_session_handler
+from sparklog.executors.partition import Partition, ProducerStateManager, TieredStart, TieredState
+from sparklog.executors.replication import fetch_session_handler
 from sparklog.executors.replication.replica_fetcher import no_remote_start
 from sparklog.executors.replication.replication import Replication
 from sparklog.metadata import PartitionImage

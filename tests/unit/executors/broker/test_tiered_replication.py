@@ -7,8 +7,8 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors import broker as broker_module
 from sparklog.executors.log import EpochEntry
-from sparklog.executors.partition import Partition, TieredStart
-from sparklog.executors.replication import Replication, TieredState
+from sparklog.executors.partition import Partition, TieredStart, TieredState
+from sparklog.executors.replication import Replication
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
