@@ -147,6 +147,12 @@ OWN_SETTINGS = Deviation(
     kafka=MISSING,
     reason="settings of ours that Kafka does not have are listed beside the others",
 )
+CHANGED_WHILE_RUNNING = Deviation(
+    path=r"results\[.*\]\.configs\[remote\.log\.manager\.task\.interval\.ms\]\.read_only",
+    kafka=True,
+    ours=False,
+    reason="a leader reads this interval at every look, so that it can be changed at any time",
+)
 LISTS_ARE_NOT_EMPTY = Deviation(
     path=r"responses\[.*\]\.error_code",
     kafka=0,

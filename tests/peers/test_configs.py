@@ -20,6 +20,7 @@ from tests.peers.both import Both
 from tests.peers.deviations import (
     BOUNDED_REQUESTS,
     BROKER_REFUSALS,
+    CHANGED_WHILE_RUNNING,
     FEWER_SETTINGS,
     LISTS_ARE_NOT_EMPTY,
     MIN_INSYNC_DEFAULT,
@@ -167,7 +168,7 @@ def test_the_same_resource_twice(each_node: Both, configured: str) -> None:
 
 def test_a_broker_s_settings(both: Both) -> None:
     request = describing(BROKER, "1", include_synonyms=True)
-    ours = (OWN_SETTINGS, OWN_DEFAULTS, BOUNDED_REQUESTS)
+    ours = (OWN_SETTINGS, OWN_DEFAULTS, BOUNDED_REQUESTS, CHANGED_WHILE_RUNNING)
     both.same(request, (1, 4), FEWER_SETTINGS, MIN_INSYNC_DEFAULT, *ours)
 
 

@@ -37,12 +37,16 @@ TAIL = 40
 BUG_SEEDS_MAX = 100
 #: Bugs that few seeds show: where the hunt begins.  From seed 1 on they took that many.
 HUNTED_FROM = {
-    "clean_past_the_recovery_point": 401,
+    "clean_past_the_recovery_point": 1_001,
+    "copy_a_lost_log_under_the_same_leader_epoch": 401,
+    "delete_the_replaced_segments_first": 101,
     "drop_markers_early": 101,
     "drop_tombstones_early": 101,
     "initialize_in_the_same_epoch": 101,
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
+    "take_a_cut_without_a_hold": 101,
+    "take_an_end_from_an_earlier_connection": 101,
     "take_batches_of_old_clients_without_verification": 101,
 }
 WORKERS = min(2, os.cpu_count() or 1)

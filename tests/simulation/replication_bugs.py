@@ -21,7 +21,6 @@ from sparklog.executors.replica_manager.failed_logs import FailedLogs
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.metadata import PartitionImage
 from sparklog.types import Isolation, TopicPartition
-from tests.simulation.cleaner_bugs import unhunted
 from tests.simulation.planting import Patch, bug
 
 # leaders
@@ -163,7 +162,7 @@ def reopen_a_lost_log_in_the_isr() -> list[Patch]:
     ]
 
 
-@unhunted
+@bug
 def copy_a_lost_log_under_the_same_leader_epoch() -> list[Patch]:
     """A leader keeps its state of a follower whose log was lost, in the same leader epoch."""
     real = FailedLogs.may_copy

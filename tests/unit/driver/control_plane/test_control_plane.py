@@ -64,7 +64,10 @@ from sparklog.wire.protocol.private import (
     StopNodeRequest,
     WatchMetadataRequest,
 )
-from sparklog.wire.protocol.private_clients import ConsistentCutRequest
+from sparklog.wire.protocol.private_clients import (
+    ConsistentCutRequest,
+    ReadRemoteSegmentsRequest,
+)
 from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadTieredStateRequest
 from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, options_of, run
 
@@ -216,13 +219,18 @@ def test_idempotent_producers_get_ids_and_transactional_ones_wait_for_their_topi
 def test_private_messages_are_for_members_only(request: pytest.FixtureRequest) -> None:
     async def story(under_test: UnderTest) -> None:
         codes = {}
-        served_by_brokers = (ReportDamageRequest, ReadCleanOffsetRequest, ReadTieredStateRequest)
+        served_by_brokers = (
+            ReportDamageRequest,
+            ReadCleanOffsetRequest,
+            ReadTieredStateRequest,
+            ReadRemoteSegmentsRequest,
+        )
         for key, (message, _) in PRIVATE_MESSAGES.items():
             if key > 20001 and message not in served_by_brokers:
                 codes[message] = (await under_test.ask(message())).error_code
         assert codes.pop(ConsistentCutRequest) == ErrorCode.NONE
         assert set(codes.values()) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-        assert len(codes) == len(PRIVATE_MESSAGES) - 6
+        assert len(codes) == len(PRIVATE_MESSAGES) - len(served_by_brokers) - 3
         told = {key for key in under_test.client.versions if key >= FIRST_PRIVATE_KEY}
         assert told == {ConsistentCutRequest.API_KEY}
 

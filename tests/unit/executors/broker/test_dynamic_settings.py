@@ -61,6 +61,7 @@ OTHERS = {
     "remote.log.manager.copy.max.bytes.per.second",
     "remote.log.manager.task.interval.ms",
     "remote.object.delete.delay.ms",
+    "remote.signed.url.lifetime.ms",
     "sparklog.client.abort.markers.enable",
     "transaction.partition.verification.enable",
 }
