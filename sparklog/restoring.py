@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from sparklog.client.admin import Admin
 from sparklog.client.blocking import BlockingClient
@@ -24,11 +25,12 @@ from sparklog.cluster import start_in_spark
 from sparklog.cluster_handle import Cluster
 from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.driver.control_plane.journal_repair import survey_journal
-from sparklog.errors import ErrorCode, SparklogError, StartError
+from sparklog.errors import ErrorCode, SparklogError, StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
+from sparklog.remote_log.service import RemoteLogService
 from sparklog.start_options import Location, absolute_location, as_texts
-from sparklog.storage_backends.registry import open_backend
+from sparklog.storage_backends.registry import open_backend, open_file_half
 from sparklog.types import NO_NODE, ElectionType, OffsetSpec, TopicPartition
 
 __all__ = [
@@ -82,16 +84,23 @@ class RestoredTopic:
 
 
 class Restored(NamedTuple):
-    """The running cluster, and its topics in alphabetical order."""
+    """The running cluster, and its topics in alphabetical order.
+
+    ``unknown_topics`` are in the remote_dir, and the journal does not know them: it is an old copy,
+    or they were deleted.  Nothing deletes their objects any more.
+    """
 
     cluster: Cluster
     topics: tuple[RestoredTopic, ...]
+    unknown_topics: tuple[UUID, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
     """What the journal says about the cluster: partitions by topic, and the number of brokers."""
 
+    cluster_id: str
+    topic_ids: frozenset[UUID]
     brokers: int
     partitions: Mapping[str, int]
     tiered: frozenset[str]
@@ -161,7 +170,30 @@ def restore_planned(plan: RestorePlan, start: Callable[..., Cluster], **options:
 
     Raises what ``start`` raises.
     """
-    return _finish(start(disks_are_lost=True, **options), plan)
+    kept = _keep_unknown_topics(plan, options["remote_dir"], options.get("storage_options"))
+    cluster = start(disks_are_lost=True, **options)
+    return Restored(cluster, _finish(cluster, plan), kept)
+
+
+def _keep_unknown_topics(
+    plan: RestorePlan, remote_dir: Location, storage_options: Mapping[str, Any] | None
+) -> tuple[UUID, ...]:
+    """The objects of a topic that the journal does not know would go as those of a deleted one.
+
+    Raises StartError.
+    """
+    url = absolute_location(remote_dir)
+    try:
+        remote = RemoteLogService(open_backend(url, storage_options or {}), open_file_half)
+        if remote.owner() != plan.cluster_id:
+            return ()  # the start will say what is wrong
+        kept = tuple(remote.keep_unknown_topics(plan.topic_ids))
+    except StorageError as error:
+        raise StartError(f"remote_dir={url} cannot be used: {error}") from error
+    if kept:
+        ids = ", ".join(map(str, kept))
+        log.warning("the journal does not know these topics of remote_dir=%s: %s", url, ids)
+    return kept
 
 
 def plan_restore(
@@ -199,24 +231,25 @@ def _plan_of(image: ClusterImage, config: BrokerConfig) -> RestorePlan:
         if TopicConfig.resolve(image.topic_overrides(name), config).remote_storage_enable
     )
     return RestorePlan(
+        cluster_id=image.cluster_id,
+        topic_ids=frozenset(topic.topic_id for topic in image.topics.values()),
         brokers=sum(broker.registered for broker in image.brokers.values()),
         partitions={topic.name: len(topic.partitions) for topic in image.topics.values()},
         tiered=frozenset(tiered),
     )
 
 
-def _finish(cluster: Cluster, plan: RestorePlan) -> Restored:
+def _finish(cluster: Cluster, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
     """Wait for the leaders, and make the report; an error stops the cluster again."""
     client = BlockingClient(cluster.bootstrap_servers)
     try:
         seconds = RECOVERY_SECONDS_MAX + client.timeout_s
-        topics = client.run(_lead_all(client.async_admin, plan), seconds)
+        return client.run(_lead_all(client.async_admin, plan), seconds)
     except BaseException:
         cluster.stop()
         raise
     finally:
         client.close()
-    return Restored(cluster, topics)
 
 
 async def _lead_all(admin: Admin, plan: RestorePlan) -> tuple[RestoredTopic, ...]:

@@ -38,8 +38,9 @@ from sparklog.driver.control_plane.journal import (
 )
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.options import ControlPlaneOptions
-from sparklog.driver.control_plane.remote_dir import check_remote_dir
+from sparklog.driver.control_plane.remote_dir import check_remote_dir, open_remote_logs
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
+from sparklog.driver.control_plane.topic_sweep import TopicSweep
 from sparklog.driver.transaction_coordinator import TransactionCoordinator
 from sparklog.errors import (
     ConfigError,
@@ -105,6 +106,7 @@ class ControlPlane:
         self.unclean_recoveries = 0
         self.spare_supervisors = SpareSupervisors(runtime.monotonic_ms)
         self.suspected_brokers = SuspectedBrokers(runtime.monotonic_ms)
+        self._topic_sweep = self._new_topic_sweep()
         self._journal = Journal(open_backend(options.journal_dir, options.storage_options))
         self._end: asyncio.Future[None]
         self._started_ms = runtime.wall_ms()
@@ -205,7 +207,9 @@ class ControlPlane:
         """
         committing = asyncio.create_task(self._committer.run())
         ticking = asyncio.create_task(self._tick())
-        ends = (committing, ticking, self._end)
+        ends = [committing, ticking, self._end]
+        if self._topic_sweep is not None:
+            ends.append(asyncio.create_task(self._topic_sweep.run()))
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
@@ -331,6 +335,18 @@ class ControlPlane:
         if self.options.checks_remote_dir:
             check_remote_dir(self.config.remote_dir, self.options.storage_options, image)
 
+    def _new_topic_sweep(self) -> TopicSweep | None:
+        """None for a cluster without a remote_dir."""
+        remote_dir, options = self.config.remote_dir, self.options.storage_options
+        if not remote_dir:
+            return None
+        return TopicSweep(
+            lambda: open_remote_logs(remote_dir, options),
+            lambda: {topic.topic_id for topic in self.image.topics.values()},
+            self._confirm_leadership,
+            self.runtime.wall_ms,
+        )
+
     def _new_nonce(self) -> str:
         return self.runtime.random_bytes(8).hex()
 
@@ -448,6 +464,7 @@ class ControlPlane:
             "commits": self._committer.commits,
             "unclean_recoveries": self.unclean_recoveries,
             "watchers": self._metadata_feed.watchers,
+            "remote_topics_deleted": self._topic_sweep.topics_deleted if self._topic_sweep else 0,
             "spares": self.spare_supervisors.spares,
             "transactions": self._transaction_coordinator.as_json(),
             "brokers": len(image.brokers),

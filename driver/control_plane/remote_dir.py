@@ -6,11 +6,14 @@ what is in the store.
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sparklog.errors import StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.registry import open_backend, open_file_half
+
+if TYPE_CHECKING:
+    from sparklog.remote_log.service import RemoteLogService
 
 logger = logging.getLogger(__name__)
 
@@ -43,10 +46,8 @@ def check_remote_dir(
                 _named(tiered),
             )
         return
-    from sparklog.remote_log.service import RemoteLogService  # most clusters do not need it
-
     try:
-        service = RemoteLogService(open_backend(remote_dir, storage_options), open_file_half)
+        service = open_remote_logs(remote_dir, storage_options)
         if tiered and service.owner() is None:
             raise StartError(
                 f"remote_dir={remote_dir} belongs to no cluster, and this cluster has records of "
@@ -56,6 +57,13 @@ def check_remote_dir(
         service.check(image.cluster_id)
     except StorageError as error:
         raise StartError(f"remote_dir={remote_dir} cannot be used: {error}") from error
+
+
+def open_remote_logs(remote_dir: str, storage_options: Mapping[str, Any]) -> "RemoteLogService":
+    """The remote logs in a store.  Raises StorageError."""
+    from sparklog.remote_log.service import RemoteLogService  # most clusters do not need it
+
+    return RemoteLogService(open_backend(remote_dir, storage_options), open_file_half)
 
 
 def _tiered_topics(image: ClusterImage) -> list[str]:

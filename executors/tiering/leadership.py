@@ -11,9 +11,13 @@ from sparklog.remote_log.service import RemoteLogState
 
 @dataclass(slots=True, eq=False)
 class Leadership:
-    """``state`` is None until the manifest is taken over.  ``is_deposed``: a newer leader has."""
+    """``state`` is None until the manifest is taken over.  ``is_deposed``: a newer leader has.
+
+    ``sweep_at_ms``: when orphans are looked for, on a clock that never goes back.
+    """
 
     partition: Partition
     leader_epoch: int
+    sweep_at_ms: int
     state: RemoteLogState | None = None
     is_deposed: bool = False

@@ -13,6 +13,7 @@ class TieringMetrics:
     segments_copied: int = 0
     bytes_copied: int = 0
     segments_deleted: int = 0
+    orphans_deleted: int = 0
     failures: int = 0
     reads: int = 0
     bytes_read: int = 0

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
@@ -31,6 +32,7 @@ from sparklog.remote_log.service import (
     LeaderLog,
     RemoteLogState,
     RemotePartition,
+    SweptOrphans,
 )
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
@@ -38,6 +40,11 @@ from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 AT_ONCE: Final = 8
 #: Seconds for which one partition is copied before all others have their turn.
 COPY_S: Final = 30.0
+#: Milliseconds from the first look of a leader to its first search for orphans, and between two.
+FIRST_SWEEP_MS: Final = 3_600_000
+SWEEP_EVERY_MS: Final = 24 * 3_600_000
+#: The age of an orphan, in milliseconds: a day.
+ORPHAN_MS: Final = 24 * 3_600_000
 #: Seconds until a changed interval takes effect.
 LOOK_S: Final = 1.0
 #: Seconds between two lines about the same partition that cannot be copied.
@@ -75,8 +82,8 @@ class RemoteLogManager:
         self._led: dict[TopicPartition, Leadership] = {}
         self.metrics = metrics
         self._copying = asyncio.Lock()
-        #: Segments were left for the next look, which follows at once.
-        self._has_more = False
+        #: The next look follows at once: segments were left for it, or a role has changed.
+        self._look_again = asyncio.Event()
         self._told_at: dict[TopicPartition, float] = {}
         replica_manager.replication_events.add_role_listener(self)
 
@@ -86,7 +93,13 @@ class RemoteLogManager:
         """See ``RoleListener``."""
 
     def role_changed(self, partition: Partition, before: PartitionImage | None) -> None:
-        """See ``RoleListener``."""
+        """See ``RoleListener``.
+
+        A new leader looks at once, because the log start may be known in the manifest alone.
+        """
+        is_new = before is None or before.leader_epoch != partition.leader_epoch
+        if is_new and partition.is_leader and partition.config.remote_storage_enable:
+            self._look_again.set()
 
     def config_changed(self, partition: Partition) -> None:
         """See ``RoleListener``."""
@@ -117,24 +130,26 @@ class RemoteLogManager:
     async def run(self) -> None:
         """Look after the partitions until cancelled; an unexpected error only delays the rest."""
         while True:
-            self._has_more = False
+            self._look_again.clear()
             try:
                 await self.look_after_all()
             except Exception:
                 logger.exception("the tiering failed; it goes on")
-                self._has_more = False
-            if not self._has_more:
-                await self._rest()
+                self._look_again.clear()
+            await self._rest()
 
     async def _rest(self) -> None:
-        """Wait for ``remote.log.manager.task.interval.ms``, which may change meanwhile."""
+        """Wait for ``remote.log.manager.task.interval.ms``, which may change meanwhile, or until
+        there is something to do."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         while True:
             interval_ms = self._replica_manager.broker_config.remote_log_manager_task_interval_ms
             left_s = began_s + interval_ms / 1000 - loop.time()
-            await asyncio.sleep(max(0.0, min(left_s, LOOK_S)))
-            if left_s <= LOOK_S:
+            with suppress(TimeoutError):  # wait_for can lose a cancellation
+                async with asyncio.timeout(max(0.0, min(left_s, LOOK_S))):
+                    await self._look_again.wait()
+            if left_s <= LOOK_S or self._look_again.is_set():
                 return
 
     async def look_after_all(self) -> None:
@@ -179,7 +194,8 @@ class RemoteLogManager:
         tp = partition.topic_partition
         led = self._led.get(tp)
         if led is None or led.partition is not partition:
-            led = self._led[tp] = Leadership(partition, partition.leader_epoch)
+            sweep_at_ms = self._replica_manager.monotonic_ms() + FIRST_SWEEP_MS
+            led = self._led[tp] = Leadership(partition, partition.leader_epoch, sweep_at_ms)
         if led.is_deposed:
             return
         try:
@@ -189,6 +205,7 @@ class RemoteLogManager:
             await self._apply_retention(led)
             await self._follow_log_start(led)
             await self._collect_garbage(led)
+            await self._sweep_orphans(led)
         except DeposedLeaderError as error:
             led.is_deposed = True
             logger.warning("%s is not tiered by this broker any more: %s", tp, error)
@@ -261,7 +278,7 @@ class RemoteLogManager:
         began_ms = self._replica_manager.monotonic_ms()
         while led.state is not None:
             if self._replica_manager.monotonic_ms() - began_ms > COPY_S * 1000:
-                self._has_more = True
+                self._look_again.set()
                 return
             partition, log = led.partition, led.partition.log
             await self._follow_log_start(led)
@@ -341,6 +358,14 @@ class RemoteLogManager:
         delay_ms = self._replica_manager.broker_config.remote_object_delete_delay_ms
         deleted = await self._call(led, "collect_garbage", delay_ms, self._now_ms())
         self.metrics.segments_deleted += deleted
+
+    async def _sweep_orphans(self, led: Leadership) -> None:
+        """Once a day, delete what copies left that no manifest names."""
+        if self._replica_manager.monotonic_ms() < led.sweep_at_ms:
+            return
+        led.sweep_at_ms = self._replica_manager.monotonic_ms() + SWEEP_EVERY_MS
+        swept: SweptOrphans = await self._call(led, "sweep_orphans", self._now_ms(), ORPHAN_MS)
+        self.metrics.orphans_deleted += swept.deleted
 
     # following
 

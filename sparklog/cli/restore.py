@@ -100,6 +100,11 @@ def _run(restored: "Restored", stdout: int, as_json: bool) -> None:
     describe = _document if as_json else _line
     for topic in restored.topics:
         os.write(stdout, f"{describe(topic)}\n".encode())
+    for topic_id in restored.unknown_topics:
+        kept = (
+            json.dumps({"unknown_topic_id": str(topic_id)}) if as_json else f"unknown {topic_id=!s}"
+        )
+        os.write(stdout, f"{kept}\n".encode())
     run_until_signal(restored.cluster, stdout)
 
 

@@ -307,10 +307,14 @@ class RemoteLogService:
     ) -> SweptTopics:
         """Delete everything of topics that have been unknown for ``age_ms``.  See ``sweep``.
 
-        One broker of the cluster calls this.  ``known_topic_ids`` are those of an image of the
-        cluster that is as new as possible.
+        The control plane calls this.  ``known_topic_ids`` are those of all topics, at the time of
+        the call or shortly before.
         """
         return sweep.sweep_topics(self._remote, known_topic_ids, now_ms, age_ms)
+
+    def keep_unknown_topics(self, known_topic_ids: Collection[UUID]) -> list[UUID]:
+        """Keep the topics that the cluster does not know now; return them.  See ``sweep``."""
+        return sweep.keep_unknown_topics(self._remote, known_topic_ids)
 
     # -- reading
 

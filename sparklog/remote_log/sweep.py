@@ -14,12 +14,17 @@ age.
 import json
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from sparklog.remote_log import names
 from sparklog.remote_log.manifest import Manifest
 from sparklog.storage_backends.base import FileHalf, StorageBackend
+
+#: Stands for the time since when a topic is unknown, in place of one.
+KEPT: Final = -1
+#: What the tombstone of a topic that is kept says.
+_KEEP: Final = {"keep": True}
 
 
 class SweptOrphans(NamedTuple):
@@ -38,6 +43,7 @@ class SweptTopics(NamedTuple):
         deleted: topics whose objects were deleted.
         objects: the deleted objects, tombstones not counted.
         unknown: names in the folders of deleted topics that are not ours and were left alone.
+        kept: unknown topics that ``keep_unknown_topics`` keeps.
     """
 
     marked: int
@@ -45,6 +51,7 @@ class SweptTopics(NamedTuple):
     deleted: int
     objects: int
     unknown: int
+    kept: int = 0
 
 
 def find_orphans(
@@ -77,13 +84,15 @@ def sweep_topics(
     """
     found = [each for name in store.list("") if (each := names.topic_of(name)) is not None]
     store.delete_many(names.tombstone_file(each) for each in found if each in known_topic_ids)
-    marked = waiting = deleted = objects = unknown = 0
+    marked = waiting = deleted = objects = unknown = kept = 0
     for topic_id in found:
         if topic_id in known_topic_ids:
             continue
         since_ms = _unknown_since(store, topic_id, now_ms)
         if since_ms is None:
             marked += 1
+        elif since_ms == KEPT:
+            kept += 1
         elif since_ms > now_ms - age_ms:
             waiting += 1
         else:
@@ -92,17 +101,33 @@ def sweep_topics(
             deleted += 1
             objects += len(contents.paths)
             unknown += contents.unknown
-    return SweptTopics(marked, waiting, deleted, objects, unknown)
+    return SweptTopics(marked, waiting, deleted, objects, unknown, kept)
+
+
+def keep_unknown_topics(store: StorageBackend, known_topic_ids: Collection[UUID]) -> list[UUID]:
+    """Never delete the topics that are unknown now, unless they become known again; return them.
+
+    A cluster that was restored from an old copy of its journal does not know the newest topics.
+    """
+    found = [each for name in store.list("") if (each := names.topic_of(name)) is not None]
+    kept = sorted(each for each in found if each not in known_topic_ids)
+    for topic_id in kept:
+        store.put(names.tombstone_file(topic_id), json.dumps(_KEEP).encode())
+    return kept
 
 
 def _unknown_since(store: StorageBackend, topic_id: UUID, now_ms: int) -> int | None:
-    """The time in a topic's tombstone; None if there was none, and there is one from now on."""
+    """The time in a topic's tombstone; None if there was none, and there is one from now on.
+
+    KEPT if the tombstone says that the topic is to be kept.
+    """
     path = names.tombstone_file(topic_id)
     document = json.dumps({"unknown_since_ms": now_ms}).encode()
     if store.put_if_absent(path, document):
         return None
     try:
-        since_ms = json.loads(store.read(path))["unknown_since_ms"]
+        told = json.loads(store.read(path))
+        since_ms = KEPT if told == _KEEP else told["unknown_since_ms"]
     except (ValueError, LookupError, TypeError):
         since_ms = None
     if type(since_ms) is not int:

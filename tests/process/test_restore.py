@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -89,6 +90,8 @@ def test_a_cluster_comes_back_from_journal_and_bucket(
     first.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everything))
     shutil.rmtree(data)
+    newer = uuid4()  # a topic of which this journal does not know
+    (remote_dir / str(newer) / "0" / "segments").mkdir(parents=True)
 
     refused = ServedCluster(data, *places, command="restore", brokers=1)
     assert (refused.bootstrap, refused.wait()) == ("", 1)
@@ -99,7 +102,10 @@ def test_a_cluster_comes_back_from_journal_and_bucket(
     second = ServedCluster(data, *places, *SETTINGS, "--accept-loss", command="restore", brokers=1)
     started.append(second)
     assert second.bootstrap, second.errors
-    back = {line.split()[1]: line for line in second.lines}
+    *lines, unknown = second.lines
+    assert unknown == f"unknown topic_id={newer}\n"
+    assert list((remote_dir / str(newer)).glob("*.json"))
+    back = {line.split()[1]: line for line in lines}
     assert list(back) == ["topic=__consumer_offsets", "topic=plain", "topic=tiered"]
     assert "empty=1 lost='everything'" in back["topic=plain"]
     assert "lost='what was not copied'" in back["topic=tiered"]

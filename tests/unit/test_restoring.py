@@ -22,8 +22,13 @@ def test_topics_that_are_not_tiered_are_named() -> None:
         journal_dir = f"memory://{rig.disk_name}/journal"
         with pytest.raises(StartError, match=r"of their records: a, b; bring a disk back"):
             plan_restore(journal_dir, None, None, accept_loss=False)
+        image = rig.control.image
         assert plan_restore(journal_dir, {}, {}, accept_loss=True) == RestorePlan(
-            brokers=2, partitions={"b": 2, "a": 1, "c": 3}, tiered=frozenset({"c"})
+            cluster_id=image.cluster_id,
+            topic_ids=frozenset(image.topics[name].topic_id for name in "abc"),
+            brokers=2,
+            partitions={"b": 2, "a": 1, "c": 3},
+            tiered=frozenset({"c"}),
         )
 
     run(test, remote_dir=BUCKET)
@@ -31,7 +36,11 @@ def test_topics_that_are_not_tiered_are_named() -> None:
 
 def test_internal_topics_need_no_acceptance() -> None:
     plan = RestorePlan(
-        brokers=1, partitions={"__consumer_offsets": 50, "t": 1}, tiered=frozenset({"t"})
+        cluster_id="c",
+        topic_ids=frozenset(),
+        brokers=1,
+        partitions={"__consumer_offsets": 50, "t": 1},
+        tiered=frozenset({"t"}),
     )
     assert plan.not_copied == []
 

@@ -152,6 +152,23 @@ def test_a_topic_that_is_known_again_is_as_before(store: FileHalf) -> None:
     assert sweep_topics(store, set(), 2 * DAY_MS + 1, DAY_MS).objects == 6
 
 
+def test_topics_that_a_restored_cluster_does_not_know_are_kept(store: FileHalf) -> None:
+    for each in (KNOWN, GONE, OTHER):
+        put_topic(store, each)
+    before = files_of(store, "")
+    sweep_topics(store, {KNOWN, OTHER}, 0, DAY_MS)
+    service = service_of(store)
+    assert service.keep_unknown_topics({KNOWN}) == sorted([GONE, OTHER])
+    kept = SweptTopics(0, 0, 0, 0, 0, 2)
+    assert service.sweep_topics({KNOWN}, 9 * DAY_MS, DAY_MS) == kept
+    assert service.sweep_topics({KNOWN}, 99 * DAY_MS, DAY_MS) == kept
+    # A newer copy of the journal knows them, and they are deleted then.
+    assert sweep_topics(store, {KNOWN, GONE, OTHER}, 100 * DAY_MS, DAY_MS).kept == 0
+    assert files_of(store, "") == before
+    assert sweep_topics(store, {KNOWN, OTHER}, 101 * DAY_MS, DAY_MS).marked == 1
+    assert sweep_topics(store, {KNOWN, OTHER}, 102 * DAY_MS, DAY_MS).deleted == 1
+
+
 def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) -> None:
     put_topic(store, GONE)
     strange = [f"{GONE}/00/segments/a", f"{GONE}/0/other", f"{GONE}/notes.txt"]

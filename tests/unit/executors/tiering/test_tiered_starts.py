@@ -2,6 +2,8 @@
 
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager, remote_partition
 from sparklog.executors.tiering.remote_process import InlineRemoteLogs
+from sparklog.remote_log import names
+from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 
@@ -70,6 +72,42 @@ def test_a_leader_whose_log_start_is_lost_takes_that_of_a_manifest_without_segme
         await tiered.fill(40)
         await tiered.tier()
         assert await tiered.read_all(local_start) == tiered.values[local_start:]
+
+    run_tiered(test)
+
+
+def test_a_new_leader_looks_at_the_manifest_at_once() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        await tiered.fill(20)
+        first = tiered.leader
+        assert first is not None
+        await tiered.rig.crash_broker(first.options.broker_id)
+        await until(lambda: tiered.leader not in (None, first))
+        await until(lambda: tiered.partition.log.tiered_end_offset > 0)
+
+    run_tiered(test, looks_itself=True)
+
+
+def test_orphans_are_deleted_once_a_day() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(20)
+        await tiered.tier()
+        manager, tp = manager_of(tiered), tiered.partition.topic_partition
+        folder = names.segments_folder(*remote_partition(tiered.partition))
+        kept = tiered.bucket.list(folder)
+        orphan = names.log_object(folder, names.segment_id(0, 0, 1, bytes(8)))
+        tiered.bucket.put(orphan, b"x")
+        await tiered.tier()
+        assert tiered.bucket.exists(orphan)
+        manager._led[tp].sweep_at_ms = 0
+        await tiered.tier()
+        assert tiered.bucket.list(folder) == kept
+        tiered.bucket.put(orphan, b"x")
+        await tiered.tier()
+        assert tiered.bucket.exists(orphan)
+        assert (await tiered.rig.status())["remote_orphans_deleted"] == 1
 
     run_tiered(test)
 

@@ -55,7 +55,7 @@ def test_the_interval_of_the_looks() -> None:
         await alter(tiered, remote_log_manager_task_interval_ms="1")
         await until(lambda: tiered.partition.log.tiered_end_offset > 10)
 
-    run_tiered(test)
+    run_tiered(test, looks_itself=True)
 
 
 def test_the_rate_of_copies() -> None:

@@ -1,12 +1,16 @@
 """What the tests of tiered topics share: a bucket in memory, and reads of a whole topic."""
 
+import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Any
+from unittest.mock import patch
 
 from sparklog.executors.broker import Broker
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import apply_local_retention
+from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
@@ -116,15 +120,26 @@ class TieredRig:
         return found
 
 
-def run_tiered(test: Callable[[TieredRig], Awaitable[None]], **settings: str) -> None:
-    """Run a test with a fresh cluster and bucket."""
+async def _idle(_: RemoteLogManager) -> None:
+    await asyncio.Event().wait()
+
+
+def run_tiered(
+    test: Callable[[TieredRig], Awaitable[None]], *, looks_itself: bool = False, **settings: str
+) -> None:
+    """Run a test with a fresh cluster and bucket.
+
+    ``looks_itself``: brokers look after their partitions, not only when the test says so.
+    """
     name = f"bucket-{next(_names)}"
 
     async def within(rig: Rig) -> None:
         await test(TieredRig(rig, name))
 
     values: dict[str, Any] = {"remote_dir": f"memory://{name}/log"}
+    manual = nullcontext() if looks_itself else patch.object(RemoteLogManager, "run", _idle)
     try:
-        run(within, **values | {"remote_log_manager_task_interval_ms": "3600000"} | settings)
+        with manual:
+            run(within, **values | {"remote_log_manager_task_interval_ms": "3600000"} | settings)
     finally:
         forget_disk(name)
