@@ -5,6 +5,7 @@ after a failure; end after a fatal error.  Must not know what becomes of the out
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -37,6 +38,11 @@ TRANSACTION_TIMEOUT_MS: Final = 6_000
 CALL_S: Final = 10.0
 #: A transaction that takes longer is a finding.
 TRANSACTION_S_MAX: Final = 120.0
+#: ``send_offsets_to_transaction`` can hang for ever when the broker that coordinates the group has
+#: left the metadata, and does not mind its timeout (librdkafka's issues 5511 and 5456).  So many
+#: seconds after its timeout the process ends, with this exit code, and another takes its place.
+HUNG_S: Final = 15.0
+HUNG: Final = 75
 #: What ends the producer: another instance has its transactional id, or its transaction timed out.
 REPLACED: Final = frozenset({KafkaError._FENCED, KafkaError._FATAL})
 Call: TypeAlias = Callable[[float], object]
@@ -103,7 +109,12 @@ class ChainMember(LibrdkafkaMember):
         group = self._consumer.consumer_group_metadata()
 
         def send_offsets(timeout_s: float) -> object:
-            return self._producer.send_offsets_to_transaction(places, group, timeout_s)
+            watch = threading.Timer(timeout_s + HUNG_S, os._exit, (HUNG,))
+            watch.start()
+            try:
+                return self._producer.send_offsets_to_transaction(places, group, timeout_s)
+            finally:
+                watch.cancel()
 
         self._tell(CommitBegun(generation=self._generation, offsets=ends))
         self._until_done(send_offsets, "send_offsets_to_transaction")

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError
 
 from sparklog.metadata.coordinators import partition_for
 from sparklog.metadata.topic_names import CONSUMER_OFFSETS
+from tests.chaos.chain_member import HUNG
 from tests.chaos.chaos_clients import Load
 from tests.chaos.cluster_processes import stopped
 from tests.chaos.group_member import (
@@ -249,7 +250,9 @@ class Member:
                 report = connection.recv()
                 reports.note(report)
                 connection.send(not self.leaves.is_set())
-        self.process.wait()
+        if self.process.wait() == HUNG:
+            self.load.counters["members hung in librdkafka"] += 1
+            return not self.leaves.is_set()
         return isinstance(report, Fenced | Refused)
 
 
