@@ -7,7 +7,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim chaos fuzz crash clean
+.PHONY: help setup demo test test-fast lint format sim chaos drill fuzz crash clean
 .PHONY: bench bench-quick bench-record bench-check
 
 help: ## list the targets
@@ -55,6 +55,9 @@ sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START
 chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=10, faults from SEED=1
 	$(BIN)/python -m tests.chaos.chaos_run \
 		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
+
+drill: $(STAMP) ## a tiered topic of MEGABYTES=1000 under kills, read three ways, then every disk is lost
+	$(BIN)/python -m tests.drill.tiered_drill --megabytes $(or $(MEGABYTES),1000)
 
 fuzz: $(STAMP) ## malformed input for every decoder and every command, SECONDS=60 of each
 	@$(BIN)/python -c "import atheris" 2>/dev/null \

@@ -21,6 +21,7 @@ from sparklog.errors import StartError
 from tests.support.kafka_jars import (
     KAFKA,
     KAFKA_APPLICATIONS,
+    KAFKA_TIERED,
     SPARK_PACKAGE,
     JarSet,
     JarsUnavailableError,
@@ -38,7 +39,7 @@ settings.load_profile("sparklog")
 TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
 #: The jars that the tests of a folder need, in the order in which they are fetched.
 JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
-    "peers": (KAFKA,),
+    "peers": (KAFKA, KAFKA_TIERED),
     "applications": (KAFKA, KAFKA_APPLICATIONS),
     "compat": (SPARK_PACKAGE,),
 }

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.chaos.chaos_run import MINIMUMS, Verdict
+from tests.chaos.chaos_run import MINIMUMS, ONLY_IN_LONG_RUNS, Verdict
 
 
 def seen(**others: int) -> Verdict:
@@ -23,5 +23,5 @@ def test_a_short_run_needs_its_share_of_everything() -> None:
     assert Verdict().neglected(2) == [
         f"{name}: 0, at least {int(least / 5)} are asked for"
         for name, least in MINIMUMS.items()
-        if least >= 5 and name != "truncations"
+        if least >= 5 and name not in ONLY_IN_LONG_RUNS
     ]

@@ -56,6 +56,7 @@ class KafkaBroker:
         controllers: int = 1,
         java_options: Sequence[str] = JAVA_OPTIONS,
         features: Sequence[str] = (),
+        more_jars: Sequence[Path] = (),
     ) -> None:
         folder.mkdir(parents=True)
         self.log_dir = folder / "logs"
@@ -90,7 +91,7 @@ class KafkaBroker:
             *java_options,
             f"-Djava.io.tmpdir={temporary}",
             "-cp",
-            str(jars / "*"),
+            ":".join(str(each / "*") for each in (jars, *more_jars)),
         ]
         self._config = folder / "server.properties"
         self._config.write_text("".join(f"{k}={v}\n" for k, v in self._settings.items()))

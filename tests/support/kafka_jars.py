@@ -31,7 +31,7 @@ POM = """\
 DEPENDENCY = """
     <dependency>
       <groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version>
-      {exclusions}
+      {classifier}{exclusions}
     </dependency>"""
 NOTHING_ELSE = """<exclusions>
         <exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
@@ -44,7 +44,8 @@ class JarsUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JarSet:
-    """``artifacts`` as ``group:artifact:version``; ``whole``: with what they depend on.
+    """``artifacts`` as ``group:artifact:version`` or ``group:artifact:version:classifier``;
+    ``whole``: with what they depend on.
 
     ``name`` is that of the folder in the cache, and of the list in ``folder``.
     """
@@ -56,15 +57,18 @@ class JarSet:
 
     @property
     def pom(self) -> str:
-        found = [
-            DEPENDENCY.format(
-                group=group,
-                artifact=artifact,
-                version=version,
-                exclusions="" if self.whole else NOTHING_ELSE,
+        found = []
+        for text in self.artifacts:
+            group, artifact, version, *classifiers = text.split(":")
+            found.append(
+                DEPENDENCY.format(
+                    group=group,
+                    artifact=artifact,
+                    version=version,
+                    classifier="".join(f"<classifier>{each}</classifier>" for each in classifiers),
+                    exclusions="" if self.whole else NOTHING_ELSE,
+                )
             )
-            for group, artifact, version in (text.split(":") for text in self.artifacts)
-        ]
         return POM.format(dependencies="".join(found))
 
     @property
@@ -86,6 +90,13 @@ KAFKA_APPLICATIONS = JarSet(
     name="kafka-applications-4.3.1",
     folder="applications",
     artifacts=("org.apache.kafka:kafka-streams:4.3.1", "org.apache.kafka:connect-file:4.3.1"),
+    whole=False,
+)
+#: Beside ``KAFKA``: ``LocalTieredStorage``, which keeps remote segments in a folder.
+KAFKA_TIERED = JarSet(
+    name="kafka-tiered-4.3.1",
+    folder="peers",
+    artifacts=("org.apache.kafka:kafka-storage:4.3.1:test",),
     whole=False,
 )
 #: The newest package that resolves; it runs on PySpark 4.2 and 4.3.  Spark brings the rest along.

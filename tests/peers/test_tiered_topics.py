@@ -1,0 +1,157 @@
+"""A tiered topic as Kafka's tools and clients see it: beside Kafka with its ``LocalTieredStorage``.
+
+The same batches go to both, which roll, copy and delete the same segments.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sparklog.types import OffsetSpec
+from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
+from sparklog.wire.records.batch import iter_batches
+from tests.peers.both import LIST_OFFSETS_VERSION, Both, Side, batch, list_offsets
+from tests.peers.kafka_broker import KafkaBroker
+from tests.peers.kafka_tools import KafkaTools
+from tests.peers.same_words import same_words
+from tests.peers.serving import RETENTION, broker_address
+from tests.support.kafka_jars import KAFKA_TIERED, JarsUnavailableError, jars_of
+from tests.support.served import ServedCluster
+from tests.support.waiting import wait_for
+
+TOPIC = "tiered"
+FIRST_MS = 1_700_000_000_000
+#: Kafka takes no smaller segments.
+SEGMENT_BYTES = 1 << 20
+BATCHES, BATCH_BYTES = 60, 100_000
+CONFIGS = {
+    "remote_storage_enable": "true",
+    "segment_bytes": str(SEGMENT_BYTES),
+    "local_retention_bytes": str(SEGMENT_BYTES),
+    "retention_ms": "-1",
+}
+COMMON = {
+    "remote.log.manager.task.interval.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    **dict([RETENTION]),
+}
+MANAGER = "org.apache.kafka.server.log.remote"
+
+
+@pytest.fixture(scope="module")
+def tiered_kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    try:
+        storage = jars_of(KAFKA_TIERED)
+    except JarsUnavailableError as error:
+        pytest.skip(str(error))
+    folder = tmp_path_factory.mktemp("tiered-kafka")
+    settings = {
+        "remote.log.storage.system.enable": "true",
+        "remote.log.storage.manager.class.name": f"{MANAGER}.storage.LocalTieredStorage",
+        "remote.log.storage.manager.impl.prefix": "rsm.config.",
+        "rsm.config.dir": str(folder / "remote"),
+        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+        "log.initial.task.delay.ms": "500",
+        **COMMON,
+    }
+    broker = KafkaBroker(jars, folder / "node", settings, more_jars=(storage,))
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+@pytest.fixture(scope="module")
+def tiered_cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
+    del jars  # without Kafka there is nothing to compare with
+    folder = tmp_path_factory.mktemp("tiered-served")
+    options = [option for pair in COMMON.items() for option in ("--set", "=".join(pair))]
+    remote = ("--remote-dir", str(folder / "remote"))
+    served = ServedCluster(folder / "data", *remote, *options, brokers=1)
+    try:
+        assert served.bootstrap, served.errors
+        yield served
+        assert served.stop() == 0
+    finally:
+        served.kill()
+
+
+@pytest.fixture(scope="module")
+def tiered(tiered_kafka: KafkaBroker, tiered_cluster: ServedCluster) -> Iterator[Both]:
+    """Both have copied everything that is sealed, and deleted it but for the last segment."""
+    both = Both(
+        Side("kafka", {"broker": tiered_kafka.address}),
+        Side("ours", {"broker": broker_address(tiered_cluster)}),
+    )
+    for side in both.sides:
+        side.create(TOPIC, 1, **CONFIGS)
+    for number in range(BATCHES):
+        value = (b"%06d" % number).ljust(BATCH_BYTES, b"x")
+        both.fill(TOPIC, batch(value, timestamp=FIRST_MS + number * 1000))
+    for side in both.sides:
+        wait_for(
+            lambda side=side: offset(side, OffsetSpec.EARLIEST_LOCAL) >= BATCHES * 0.6  # type: ignore[misc]
+        )
+    yield both
+    for side in both.sides:
+        side.close()
+
+
+def offset(side: Side, spec: OffsetSpec) -> int:
+    response = side.exchange(list_offsets(TOPIC, int(spec)), LIST_OFFSETS_VERSION)
+    [found] = response.topics[0].partitions
+    return int(found.offset) if found.error_code == 0 else -1
+
+
+def test_special_timestamps(tiered: Both) -> None:
+    for spec in (
+        OffsetSpec.LATEST,
+        OffsetSpec.EARLIEST,
+        OffsetSpec.MAX_TIMESTAMP,
+        OffsetSpec.EARLIEST_LOCAL,
+        OffsetSpec.LATEST_TIERED,
+    ):
+        tiered.same(list_offsets(TOPIC, int(spec)), LIST_OFFSETS_VERSION)
+    found = tiered.same(
+        list_offsets(TOPIC, int(OffsetSpec.EARLIEST_PENDING_UPLOAD)), ListOffsetsRequest.MAX_VERSION
+    )
+    assert found.topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("number", [0, 1, 25, 26, BATCHES - 1, BATCHES])
+def test_offsets_by_time_in_either_tier(tiered: Both, number: int) -> None:
+    for timestamp in (FIRST_MS + number * 1000, FIRST_MS + number * 1000 - 1):
+        tiered.same(list_offsets(TOPIC, timestamp), LIST_OFFSETS_VERSION)
+
+
+def test_every_record_is_there(tiered: Both) -> None:
+    """A fetch that waited for ``remote.fetch.max.wait.ms`` in vain is answered without records."""
+    for side in tiered.sides:
+        found: list[int] = []
+
+        def read(side: Side = side, found: list[int] = found) -> bool:
+            records = side.records(TOPIC, len(found))
+            found += [info.base_offset for info, _ in iter_batches(records)]
+            return len(found) >= BATCHES
+
+        wait_for(read, what=f"{side.name} has {found}")
+        assert found == list(range(BATCHES)), side.name
+
+
+def test_kafka_s_tools(
+    tools: KafkaTools, tiered: Both, tiered_kafka: KafkaBroker, tiered_cluster: ServedCluster
+) -> None:
+    del tiered
+    addresses = (tiered_kafka.address, tiered_cluster.bootstrap)
+    for when in ("earliest", "latest", "max-timestamp", "earliest-local", "latest-tiered"):
+        words = ("--topic", TOPIC, "--time", when)
+        run = same_words(tools, addresses, "GetOffsetShell", words)
+        assert run.code == 0
+        assert run.lines[0].startswith(f"{TOPIC}:0:")
+    asked = ("--describe", "--topic-list", TOPIC)
+    for address in addresses:
+        described = tools.ok("LogDirsCommand", "--bootstrap-server", address, *asked)
+        assert f'"partition":"{TOPIC}-0"' in described.out
