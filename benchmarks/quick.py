@@ -28,6 +28,7 @@ LONG_PARTS = (
     "committed_reads",
     "transaction_ids",
     "tiering",
+    "tiered_frames",
 )
 
 

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+import psutil
 from rich.console import Console
 
 from benchmarks.harness import Row, in_turns
@@ -49,7 +50,7 @@ def rows(console: Console) -> list[Row]:
     options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        _bucket(Path(name)),
+        bucket(Path(name)),
         serve(Path(name) / "data", 1, *options) as served,
     ):
         bootstrap = str(served.bootstrap)
@@ -61,7 +62,7 @@ def rows(console: Console) -> list[Row]:
         console.print("tiering: latencies while segments are copied")
         late = in_turns(lambda: _p99_ms(bootstrap, TIERED), lambda: _p99_ms(bootstrap, {}), ROUNDS)
         console.print("tiering: read history")
-        _await_copies(Path(name) / "data", tiered)
+        await_copies(Path(name) / "data", tiered)
         total = (ROUNDS + 1) * MESSAGES
         consumed = in_turns(
             lambda: _consumed(bootstrap, tiered, total),
@@ -125,10 +126,10 @@ def _topic(bootstrap: str, configs: dict[str, str]) -> str:
     return name
 
 
-def _await_copies(data: Path, topic: str) -> None:
-    """Wait until all but the last segments of a topic are in the bucket only."""
+def await_copies(data: Path, topic: str, partition: int = 0) -> None:
+    """Wait until all but the last segments of a partition are in the bucket only."""
     deadline = time.monotonic() + PATIENCE_S
-    while sum(map(_size, data.rglob(f"{topic}-0/*.log"))) > LOCAL_BYTES + SEGMENT_BYTES:
+    while sum(map(_size, data.rglob(f"{topic}-{partition}/*.log"))) > LOCAL_BYTES + SEGMENT_BYTES:
         assert time.monotonic() < deadline, "the segments are not in the bucket"
         time.sleep(0.2)
 
@@ -141,8 +142,8 @@ def _size(path: Path) -> int:
 
 
 @contextmanager
-def _bucket(folder: Path) -> Iterator[None]:
-    """A bucket that this process and its children find through their environment."""
+def bucket(folder: Path) -> Iterator[psutil.Process]:
+    """A bucket that this process and its children find through their environment; its server."""
     from tests.support.s3_server import S3Server, require_binary
 
     server = S3Server(require_binary(), folder / "s3")
@@ -150,7 +151,7 @@ def _bucket(folder: Path) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in server.environment}
     os.environ.update(server.environment)
     try:
-        yield
+        yield psutil.Process(server.process.pid)
     finally:
         server.stop()
         for name, value in before.items():

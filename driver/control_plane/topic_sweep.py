@@ -69,6 +69,14 @@ class TopicSweep:
             lambda: self._open().sweep_topics(known, self._wall_ms(), UNKNOWN_MS)
         )
         self.topics_deleted += swept.deleted
+        if swept.marked:
+            logger.warning(
+                "topics in the remote_dir that are not known any more: %d; if they were not "
+                "deleted, but the journal is an old copy, keep them within %d hours "
+                "(docs/tiering.md)",
+                swept.marked,
+                UNKNOWN_MS // 3_600_000,
+            )
         if swept.deleted:
             logger.info(
                 "%d deleted topics have left the remote_dir, with %d objects",

@@ -52,9 +52,11 @@ class Rig:
         return {each for each, path in self.paths.items() if self.store.exists(path)}
 
 
-def test_a_deleted_topic_goes_a_day_after_it_was_missed() -> None:
+def test_a_deleted_topic_goes_a_day_after_it_was_missed(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
     assert rig.sweep_at(7) == {OLD, NEW}
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("topics in the remote_dir that are not known any more: 1; if they were")
     assert rig.sweep_at(6 + UNKNOWN_MS) == {OLD, NEW}
     assert rig.sweep_at(7 + UNKNOWN_MS) == {NEW}
     assert rig.sweep.topics_deleted == 1
