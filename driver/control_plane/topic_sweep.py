@@ -60,6 +60,8 @@ class TopicSweep:
                 await self.sweep()
             except SparklogError as error:
                 logger.warning("deleted topics stay in the remote_dir for now: %s", error)
+            except Exception:
+                logger.exception("deleted topics stay in the remote_dir for now")
 
     async def sweep(self) -> None:
         """Sweep once.  Raises KafkaError, StorageError."""

@@ -298,6 +298,10 @@ class RemoteLogService:
         found = self._remote.list(folder)
         with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.confirm_leadership()
+            if (
+                not manifest.segment_count
+            ):  # a manifest that is lost would make everything an orphan
+                return SweptOrphans(deleted=0, unknown=0)
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])
         return SweptOrphans(deleted=len(orphans), unknown=unknown)

@@ -127,7 +127,7 @@ def _unknown_since(store: StorageBackend, topic_id: UUID, now_ms: int) -> int | 
         return None
     try:
         told = json.loads(store.read(path))
-        since_ms = KEPT if told == _KEEP else told["unknown_since_ms"]
+        since_ms = KEPT if "keep" in told else told["unknown_since_ms"]
     except (ValueError, LookupError, TypeError):
         since_ms = None
     if type(since_ms) is not int:

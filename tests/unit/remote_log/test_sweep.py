@@ -169,6 +169,24 @@ def test_topics_that_a_restored_cluster_does_not_know_are_kept(store: FileHalf) 
     assert sweep_topics(store, {KNOWN, OTHER}, 102 * DAY_MS, DAY_MS).deleted == 1
 
 
+@pytest.mark.parametrize("document", [b'{"unknown_since_ms":5,"keep":true}', b'{"keep":"yes"}'])
+def test_whatever_says_keep_keeps_a_topic(document: bytes) -> None:
+    store = MemoryBackend()
+    put_topic(store, GONE)
+    store.put(names.tombstone_file(GONE), document)
+    assert sweep_topics(store, set(), 9 * DAY_MS, DAY_MS).kept == 1
+    assert store.read(names.tombstone_file(GONE)) == document
+
+
+def test_a_manifest_without_segments_makes_nothing_an_orphan() -> None:
+    """It may have been lost; its copies are the last that is left then."""
+    store = MemoryBackend()
+    service = leading(store, [])
+    put_objects(store, A)
+    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0)
+    assert store.list(SEGMENTS) == object_names(A)
+
+
 def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) -> None:
     put_topic(store, GONE)
     strange = [f"{GONE}/00/segments/a", f"{GONE}/0/other", f"{GONE}/notes.txt"]
