@@ -16,7 +16,7 @@ from rich.console import Console
 from benchmarks.harness import Row, in_turns, report
 from benchmarks.librdkafka import create_topic
 from benchmarks.servers import serve
-from benchmarks.tiering import LOCAL_BYTES, SETTINGS, TIERED, await_copies, bucket
+from benchmarks.tiering import LOCAL_BYTES, OPTIONS, TIERED, await_copies, bucket
 from sparklog.cluster import connect
 from sparklog.session import create_session
 
@@ -31,23 +31,23 @@ HOUR_MS: Final = 3_600_000
 
 def rows(console: Console) -> list[Row]:
     """Return reads of a tiered topic against those of a topic on the disk, and an hour's bytes."""
-    options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
     spark = create_session("local[2]", app_name="sparklog benchmark")
     try:
         with (
             tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
             bucket(Path(name)) as server,
-            serve(Path(name) / "data", 1, *options) as served,
+            serve(Path(name) / "data", 1, *OPTIONS) as served,
             connect(spark, str(served.bootstrap)),
         ):
             bootstrap = str(served.bootstrap)
-            local_bytes = {**TIERED, "local.retention.bytes": str(LOCAL_BYTES // PARTITIONS)}
-            for topic, configs in (("plain", {}), ("tiered", local_bytes)):
+            local_bytes = LOCAL_BYTES // PARTITIONS
+            small = {**TIERED, "local.retention.bytes": str(local_bytes)}
+            for topic, configs in (("plain", {}), ("tiered", small)):
                 console.print(f"tiered frames: {ROWS:,} records into the {topic} topic")
                 create_topic(bootstrap, topic, PARTITIONS, 1, {**configs, "retention.ms": "-1"})
                 _write(spark, bootstrap, topic)
             for number in range(PARTITIONS):
-                await_copies(Path(name) / "data", "tiered", number)
+                await_copies(Path(name) / "data", "tiered", number, local_bytes=local_bytes)
             console.print("tiered frames: read")
             tiered, plain = in_turns(
                 lambda: _read(spark, bootstrap, "tiered"),

@@ -40,6 +40,7 @@ SETTINGS = {
     "log.segment.delete.delay.ms": "0",
     "log.segment.bytes": str(SEGMENT_BYTES),
 }
+OPTIONS = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
 TIERED = {"remote.storage.enable": "true", "local.retention.bytes": str(LOCAL_BYTES)}
 
 _numbers = count()
@@ -47,11 +48,10 @@ _numbers = count()
 
 def rows(console: Console) -> list[Row]:
     """Return the rows of one broker."""
-    options = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
         bucket(Path(name)),
-        serve(Path(name) / "data", 1, *options) as served,
+        serve(Path(name) / "data", 1, *OPTIONS) as served,
     ):
         bootstrap = str(served.bootstrap)
         console.print("tiering: produce")
@@ -126,10 +126,12 @@ def _topic(bootstrap: str, configs: dict[str, str]) -> str:
     return name
 
 
-def await_copies(data: Path, topic: str, partition: int = 0) -> None:
+def await_copies(
+    data: Path, topic: str, partition: int = 0, *, local_bytes: int = LOCAL_BYTES
+) -> None:
     """Wait until all but the last segments of a partition are in the bucket only."""
     deadline = time.monotonic() + PATIENCE_S
-    while sum(map(_size, data.rglob(f"{topic}-{partition}/*.log"))) > LOCAL_BYTES + SEGMENT_BYTES:
+    while sum(map(_size, data.rglob(f"{topic}-{partition}/*.log"))) > local_bytes + SEGMENT_BYTES:
         assert time.monotonic() < deadline, "the segments are not in the bucket"
         time.sleep(0.2)
 

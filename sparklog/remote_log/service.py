@@ -298,9 +298,8 @@ class RemoteLogService:
         found = self._remote.list(folder)
         with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.confirm_leadership()
-            if (
-                not manifest.segment_count
-            ):  # a manifest that is lost would make everything an orphan
+            if not manifest.segment_count:
+                # The manifest may be lost, and everything would be an orphan.
                 return SweptOrphans(deleted=0, unknown=0)
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])

@@ -82,7 +82,7 @@ def sweep_topics(
 
     Raises StorageError: a later call goes on.
     """
-    found = [each for name in store.list("") if (each := names.topic_of(name)) is not None]
+    found = _topics_in(store)
     store.delete_many(names.tombstone_file(each) for each in found if each in known_topic_ids)
     marked = waiting = deleted = objects = unknown = kept = 0
     for topic_id in found:
@@ -109,11 +109,14 @@ def keep_unknown_topics(store: StorageBackend, known_topic_ids: Collection[UUID]
 
     A cluster that was restored from an old copy of its journal does not know the newest topics.
     """
-    found = [each for name in store.list("") if (each := names.topic_of(name)) is not None]
-    kept = sorted(each for each in found if each not in known_topic_ids)
+    kept = sorted(each for each in _topics_in(store) if each not in known_topic_ids)
     for topic_id in kept:
         store.put(names.tombstone_file(topic_id), json.dumps(_KEEP).encode())
     return kept
+
+
+def _topics_in(store: StorageBackend) -> list[UUID]:
+    return [each for name in store.list("") if (each := names.topic_of(name)) is not None]
 
 
 def _unknown_since(store: StorageBackend, topic_id: UUID, now_ms: int) -> int | None:

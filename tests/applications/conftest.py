@@ -9,7 +9,7 @@ import pytest
 
 from tests.applications.application_runner import ApplicationRunner
 from tests.support.kafka_jars import KAFKA, KAFKA_APPLICATIONS, JarsUnavailableError, jars_of
-from tests.support.served import ServedCluster
+from tests.support.served import ServedCluster, serving
 
 FOLDER = Path(__file__).parent
 COMPILE_SECONDS_MAX = 120.0
@@ -56,13 +56,8 @@ def cluster(class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """Three brokers; in the end they must stop cleanly."""
     del class_path  # without Kafka's applications there is nothing to serve
     options = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    served = ServedCluster(tmp_path_factory.mktemp("served") / "data", *options)
-    try:
-        assert served.bootstrap, served.errors
+    with serving(tmp_path_factory.mktemp("served") / "data", *options) as served:
         yield served
-        assert served.stop() == 0
-    finally:
-        served.kill()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 BROKER, CONTROL_PLANE, EXECUTOR = "sparklog.executors", "sparklog.driver", "--executor-id"
-CLEANER = "sparklog.executors.cleaner"
+CLEANER, TIERING = "sparklog.executors.cleaner", "sparklog.executors.tiering"
 LOCK_FILE = ".lock"
 LOCK_SECONDS_MAX = 5.0
 
@@ -65,10 +65,17 @@ class ClusterProcesses:
 
     def cleaner(self, broker_id: int) -> psutil.Process | None:
         """The process that cleans a log of a broker; None while none does."""
+        return self._child(broker_id, CLEANER)
+
+    def tiering(self, broker_id: int) -> psutil.Process | None:
+        """The process of a broker that talks to the remote_dir; None while there is none."""
+        return self._child(broker_id, TIERING)
+
+    def _child(self, broker_id: int, module: str) -> psutil.Process | None:
         broker = self.broker(broker_id)
         with suppress(psutil.Error):
             for child in broker.children() if broker is not None else ():
-                if CLEANER in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
+                if module in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
                     return child
         return None
 

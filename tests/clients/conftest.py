@@ -11,7 +11,7 @@ from tests.clients.nodes import SECONDS_MAX, await_topic
 from tests.clients.peer_kcat import KCAT
 from tests.clients.peers import PEERS, Peer
 from tests.clients.rows import PARTITIONS, Place, Row, make_rows, stored_rows
-from tests.support.served import ServedCluster
+from tests.support.served import ServedCluster, serving
 
 #: (client's name, codec) -> the topic that it wrote, and what was acknowledged to it.
 Write = Callable[[str, str], tuple[str, list[Place]]]
@@ -38,18 +38,12 @@ def peer(request: pytest.FixtureRequest) -> Peer:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedCluster]:
     """Three brokers; in the end they must be the same ones, stop cleanly and leave nothing."""
-    served = ServedCluster(
-        tmp_path_factory.mktemp("served") / "data", "--set", "group.initial.rebalance.delay.ms=0"
-    )
-    try:
-        assert served.bootstrap, served.errors
+    folder = tmp_path_factory.mktemp("served") / "data"
+    with serving(folder, "--set", "group.initial.rebalance.delay.ms=0") as served:
         brokers = served.broker_pids()
         assert len(brokers) == 3
         yield served
         assert served.broker_pids() == brokers
-        assert served.stop() == 0
-    finally:
-        served.kill()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 // Reads a topic from its beginning to the end that it has now, with Kafka's consumer, and prints for
 // each partition: partition, records, sum of the CRC-32 of the values, sum with the weights.
 //
-// Arguments: bootstrap servers, topic, partitions.
+// Arguments: bootstrap servers, topic, partitions; weights are offsets modulo the last argument.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -14,10 +14,9 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 public class TopicMeasure {
-    static final int WEIGHTS = 1009;
-
     public static void main(String[] arguments) {
         int partitions = Integer.parseInt(arguments[2]);
+        int weights = Integer.parseInt(arguments[3]);
         Map<String, Object> settings = Map.of(
             "bootstrap.servers", arguments[0], "enable.auto.commit", "false", "max.poll.records", 5000);
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
@@ -44,7 +43,7 @@ public class TopicMeasure {
                     CRC32 checksum = new CRC32();
                     checksum.update(record.value());
                     checksums[partition] += checksum.getValue();
-                    weighted[partition] += checksum.getValue() * (counts[partition]++ % WEIGHTS);
+                    weighted[partition] += checksum.getValue() * (counts[partition]++ % weights);
                     left--;
                 }
             }

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from tests.drill.measures import WEIGHTS, Measure
+from tests.drill.measures import WEIGHTS, Measure, measure_of
 from tests.support.kafka_jars import kafka_jars
 
 SOURCE: Final = Path(__file__).with_name("TopicMeasure.java")
@@ -36,7 +36,7 @@ def with_librdkafka(bootstrap: str, topic: str, partitions: int) -> dict[int, Me
     }
     consumer = Consumer(settings)
     consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    sums = {number: [0, 0, 0] for number in range(partitions)}
+    checksums: dict[int, list[int]] = {number: [] for number in range(partitions)}
     ended: set[int] = set()
     deadline = time.monotonic() + READ_SECONDS_MAX
     while len(ended) < partitions:
@@ -51,21 +51,19 @@ def with_librdkafka(bootstrap: str, topic: str, partitions: int) -> dict[int, Me
                 ended.add(partition)
                 continue
             assert value is not None
-            entry = sums[partition]
-            assert message.offset() == entry[0], f"offset {message.offset()} follows {entry[0] - 1}"
-            checksum = zlib.crc32(value)
-            entry[1] += checksum
-            entry[2] += checksum * (entry[0] % WEIGHTS)
-            entry[0] += 1
+            found = checksums[partition]
+            expected = len(found)
+            assert message.offset() == expected, f"offset {message.offset()}, not {expected}"
+            found.append(zlib.crc32(value))
     consumer.close()
-    return {number: Measure(*entry) for number, entry in sums.items()}
+    return {number: measure_of(each) for number, each in checksums.items()}
 
 
 def with_java(bootstrap: str, topic: str, partitions: int) -> dict[int, Measure]:
     """See ``TopicMeasure.java``.  Raises AssertionError, JarsUnavailableError."""
     command = ["java", "-Xmx512m", "-cp", f"{kafka_jars()}/*", str(SOURCE)]
     done = subprocess.run(
-        [*command, bootstrap, topic, str(partitions)],
+        [*command, bootstrap, topic, str(partitions), str(WEIGHTS)],
         capture_output=True,
         text=True,
         timeout=READ_SECONDS_MAX,

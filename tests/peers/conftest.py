@@ -14,7 +14,7 @@ from tests.peers.serving import RETENTION, broker_address
 from tests.peers.transaction_story import TRANSACTED, TellTransactions, TransactionStory
 from tests.peers.trios import TRIO_SETTINGS, Trio, Trios
 from tests.support.kafka_jars import JarsUnavailableError, kafka_jars
-from tests.support.served import ServedCluster
+from tests.support.served import ServedCluster, serving
 
 NODES = ("broker", "control plane")
 #: As the Kafka of these tests is set up.
@@ -62,13 +62,9 @@ def cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
     """One broker of ours."""
     del jars  # without Kafka there is nothing to compare with
     folder = tmp_path_factory.mktemp("served") / "data"
-    served = ServedCluster(folder, "--set", "=".join(RETENTION), *GROUP_SETTINGS, brokers=1)
-    try:
-        assert served.bootstrap, served.errors
+    retention = ("--set", "=".join(RETENTION))
+    with serving(folder, *retention, *GROUP_SETTINGS, brokers=1) as served:
         yield served
-        assert served.stop() == 0
-    finally:
-        served.kill()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from tests.peers.kafka_tools import KafkaTools
 from tests.peers.same_words import same_words
 from tests.peers.serving import RETENTION, broker_address
 from tests.support.kafka_jars import KAFKA_TIERED, JarsUnavailableError, jars_of
-from tests.support.served import ServedCluster
+from tests.support.served import ServedCluster, serving
 from tests.support.waiting import wait_for
 
 TOPIC = "tiered"
@@ -70,13 +70,8 @@ def tiered_cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("tiered-served")
     options = [option for pair in COMMON.items() for option in ("--set", "=".join(pair))]
     remote = ("--remote-dir", str(folder / "remote"))
-    served = ServedCluster(folder / "data", *remote, *options, brokers=1)
-    try:
-        assert served.bootstrap, served.errors
+    with serving(folder / "data", *remote, *options, brokers=1) as served:
         yield served
-        assert served.stop() == 0
-    finally:
-        served.kill()
 
 
 @pytest.fixture(scope="module")

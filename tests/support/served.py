@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -108,3 +108,15 @@ class ServedCluster:
     def _close(self) -> None:
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+@contextmanager
+def serving(data_dir: Path, *options: str, brokers: int = 3) -> Iterator[ServedCluster]:
+    """A cluster that must become ready and, if the body does not fail, stop cleanly."""
+    served = ServedCluster(data_dir, *options, brokers=brokers)
+    try:
+        assert served.bootstrap, served.errors
+        yield served
+        assert served.stop() == 0
+    finally:
+        served.kill()
