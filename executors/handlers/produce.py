@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -45,7 +46,7 @@ from sparklog.executors.partition import (
 from sparklog.executors.replica_manager import OutcomeFuture, ReplicaManager
 from sparklog.metadata.topic_names import check_not_internal
 from sparklog.service.handler import MANY_ITEMS, ApiHandler, RequestContext
-from sparklog.slices import SLICE_UNITS, Slices, in_slices
+from sparklog.slices import ITEMS_AT_ONCE, SLICE_UNITS, Slices, in_slices
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.protocol.messages.produce import (
     PartitionProduceData,
@@ -167,14 +168,23 @@ def _append_many(
 
 
 def _owned(request: ProduceRequest) -> ProduceRequest:
-    """The request with records that stay valid after the memory of its frame is reused."""
+    """The request with records that stay valid after the memory of its frame is reused.
+
+    A request that was decoded in slices, because it has many items, is a copy already.  The others
+    are copied at once.
+    """
+    parts = (part.records for topic in request.topic_data for part in topic.partition_data)
+    if not any(map(_is_borrowed, islice(parts, ITEMS_AT_ONCE + 1))):
+        return request
     return replace(
         request,
         topic_data=tuple(
             replace(
                 topic,
                 partition_data=tuple(
-                    replace(part, records=_owned_records(part.records))
+                    replace(part, records=bytes(part.records or b""))
+                    if _is_borrowed(part.records)
+                    else part
                     for part in topic.partition_data
                 ),
             )
@@ -183,11 +193,8 @@ def _owned(request: ProduceRequest) -> ProduceRequest:
     )
 
 
-def _owned_records(records: Records | None) -> Records | None:
-    """A copy of the records.  Those of a request of many items are views of a copy already."""
-    if isinstance(records, memoryview) and not isinstance(records.obj, bytes):
-        return bytes(records)
-    return records
+def _is_borrowed(records: Records | None) -> bool:
+    return isinstance(records, memoryview) and not isinstance(records.obj, bytes)
 
 
 def _repeated_partitions(

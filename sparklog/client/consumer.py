@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.damaged_ranges import end_of_answer, find_readable
+from sparklog.client.damaged_ranges import BeyondHighWatermarkError, end_of_answer, find_readable
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
 from sparklog.client.fetch_api import Fetched
@@ -78,6 +78,8 @@ class Consumer:
         )
         #: Deadlines of partitions that have records and return none.
         self._stalled: dict[TopicPartition, Deadline] = {}
+        #: Positions whose batch ended beyond the high watermark, and that are fetched again.
+        self._doubted: dict[TopicPartition, int] = {}
         #: Records that were skipped because they cannot be read (``skip_undecodable``).
         self.skipped = SkippedRecords()
         #: The fetches in flight, and those whose results were not taken yet.
@@ -128,6 +130,7 @@ class Consumer:
         for tp in partitions:
             self._buffer.remove(tp)
             self._stalled.pop(tp, None)
+            self._doubted.pop(tp, None)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Let ``poll`` return no records of these assigned partitions until ``resume``."""
@@ -153,6 +156,7 @@ class Consumer:
         self._checked({tp})
         self._buffer.forget(tp)
         self._stalled.pop(tp, None)
+        self._doubted.pop(tp, None)
         self._buffer.move(await self.resolve({tp: offset}))
 
     def position(self, tp: TopicPartition) -> int:
@@ -325,8 +329,13 @@ class Consumer:
         try:
             end, size = end_of_answer(fetched, position)
         except (DecodeError, KafkaError) as error:
+            is_first = self._doubted.get(tp) != position
+            if isinstance(error, BeyondHighWatermarkError) and is_first:
+                self._doubted[tp] = position
+                return
             await self._pass_damage(tp, position, error)
             return
+        self._doubted.pop(tp, None)
         skipped = self.skipped if self.options.skip_undecodable else None
         whole = replace(fetched, records=fetched.records[:size])
         self._buffer.put(FetchedRecords(tp, whole, position, end, skipped))
@@ -365,7 +374,7 @@ class Consumer:
     async def _forget_all(self) -> None:
         """Give up the assignment, fetched records and the fetches in flight."""
         self._buffer.clear()
-        self._stalled = {}
+        self._stalled, self._doubted = {}, {}
         tasks, self._fetches = list(self._fetches), {}
         for task in tasks:
             task.cancel()

@@ -16,11 +16,21 @@ from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, r
 PROBE_S: Final = 2.0
 
 
+class BeyondHighWatermarkError(DecodeError):
+    """The first batch of a fetch ends beyond the high watermark of the same fetch.
+
+    Either its base offset is damaged, which no CRC covers, or the leader read its high watermark
+    before the records, as Apache Kafka does (``UnifiedLog.read``).  A second fetch at the offset
+    tells which: by then the high watermark has passed what the first one returned.
+    """
+
+
 def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
     """The offset and the byte behind the last whole batch of a fetch at ``offset``.
 
     Raises DecodeError when there are bytes but no batch beyond ``offset``: a length or an offset in
-    a header is damaged.  Raises KafkaError for another message format.
+    a header is damaged.  Raises BeyondHighWatermarkError when that may be so.  Raises KafkaError
+    for another message format.
     """
     records = fetched.records
     before, after, start, end = offset, offset, 0, 0
@@ -34,7 +44,8 @@ def end_of_answer(fetched: Fetched, offset: int) -> tuple[int, int]:
                 after = header.base_offset
             if not after < header.next_offset <= fetched.high_watermark:
                 if not end:
-                    raise DecodeError(
+                    is_beyond = header.next_offset > after
+                    raise (BeyondHighWatermarkError if is_beyond else DecodeError)(
                         f"the batch there says that the next offset is {header.next_offset}; the "
                         f"log is readable up to {fetched.high_watermark}"
                     )

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from sparklog.client.blocking_data_client import BlockingDataClient
-from sparklog.client.damaged_ranges import end_of_answer, find_readable
+from sparklog.client.damaged_ranges import BeyondHighWatermarkError, end_of_answer, find_readable
 from sparklog.client.deadline import Backoff, Deadline
 from sparklog.client.fetch_api import Fetched
 from sparklog.dataframe.corrupt_batches import CorruptBatches
@@ -57,6 +57,7 @@ class RangeFetcher:
         """Pairs of the first wanted offset and a fetch result."""
         offset, end = self._range.start, self._range.end
         waiting = Backoff(Deadline(self._client.timeout_s))
+        doubted = -1  # an offset whose batch ended beyond the high watermark is fetched again
         try:
             while offset < end:
                 try:
@@ -70,7 +71,10 @@ class RangeFetcher:
                 except (DecodeError, KafkaError) as error:
                     if isinstance(error, KafkaError) and error.code not in _DAMAGED:
                         raise
-                    offset = self._skip_damage(offset, error)
+                    if isinstance(error, BeyondHighWatermarkError) and doubted != offset:
+                        doubted = offset
+                    else:
+                        offset = self._skip_damage(offset, error)
                     if offset < end:
                         self._pending = self._fetch(offset)
                     continue

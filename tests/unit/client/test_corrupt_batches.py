@@ -262,3 +262,24 @@ def test_bytes_behind_the_last_record_do_not_blame_the_next_batch() -> None:
             assert await read_all(consumer, T0, 6) == [4, 5]
 
     run(None, longer, None, test=test)
+
+
+def test_records_above_a_high_watermark_that_was_read_before_them_are_no_damage() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        """Apache Kafka's leader does so: the record becomes readable between the two reads."""
+        log = cluster.logs[T0]
+        read = log.read
+        fetched_at: list[int] = []
+
+        def race(offset: int, max_bytes: int) -> bytes:
+            fetched_at.append(offset)
+            log.end = 2 if fetched_at.count(2) < 2 else 4
+            return read(offset, max_bytes)
+
+        log.read = race  # type: ignore[method-assign]
+        async with Consumer(client, STRICT) as consumer:
+            await consumer.assign([T0])
+            assert await read_all(consumer, T0, 4) == [0, 1, 2, 3]
+            assert fetched_at.count(2) == 2
+
+    run(None, None, test=test)

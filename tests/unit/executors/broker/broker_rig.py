@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeVar
+from unittest.mock import patch
 from uuid import UUID
 
 from sparklog.driver.control_plane.control_plane import ControlPlane
@@ -13,6 +14,7 @@ from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.executors.broker import Broker
 from sparklog.executors.broker_options import BrokerOptions
 from sparklog.executors.controller_link.connection import ControllerConnection
+from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.transport import ClientConnection, connect
@@ -74,7 +76,18 @@ def run(test: Callable[["Rig"], Awaitable[T]], **settings: str) -> T:
         async with Rig.open(settings) as rig:
             return await asyncio.wait_for(test(rig), DEADLINE_S)
 
-    return asyncio.run(within())
+    own = settings.get("remote_dir") == OWN_BUCKET
+    with idle_remote_log_managers() if own else nullcontext():
+        return asyncio.run(within())
+
+
+def idle_remote_log_managers() -> AbstractContextManager[object]:
+    """Within it, brokers look after their tiered partitions only when a test says so."""
+
+    async def idle(_: RemoteLogManager) -> None:
+        await asyncio.Event().wait()
+
+    return patch.object(RemoteLogManager, "run", idle)
 
 
 class Rig:
@@ -85,7 +98,6 @@ class Rig:
         self.settings = {**SETTINGS, **{k.replace("_", "."): v for k, v in settings.items()}}
         if self.settings.get("remote.dir") == OWN_BUCKET:
             self.settings["remote.dir"] = f"memory://{self.disk_name}-bucket"
-            self.settings["remote.log.manager.task.interval.ms"] = "3600000"
         self.control: ControlPlane
         self.brokers: dict[int, Broker] = {}
         #: Further arguments of every broker.

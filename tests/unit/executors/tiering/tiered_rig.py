@@ -1,16 +1,13 @@
 """What the tests of tiered topics share: a bucket in memory, and reads of a whole topic."""
 
-import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import Any
-from unittest.mock import patch
 
 from sparklog.executors.broker import Broker
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import apply_local_retention
-from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
@@ -18,7 +15,7 @@ from sparklog.wire.protocol.messages.fetch import FetchPartition
 from sparklog.wire.records.builder import decode_records
 from tests.support.batches import batch
 from tests.support.waiting import until
-from tests.unit.executors.broker.broker_rig import Client, Rig, run
+from tests.unit.executors.broker.broker_rig import Client, Rig, idle_remote_log_managers, run
 
 _names = itertools.count()
 
@@ -120,10 +117,6 @@ class TieredRig:
         return found
 
 
-async def _idle(_: RemoteLogManager) -> None:
-    await asyncio.Event().wait()
-
-
 def run_tiered(
     test: Callable[[TieredRig], Awaitable[None]], *, looks_itself: bool = False, **settings: str
 ) -> None:
@@ -137,7 +130,7 @@ def run_tiered(
         await test(TieredRig(rig, name))
 
     values: dict[str, Any] = {"remote_dir": f"memory://{name}/log"}
-    manual = nullcontext() if looks_itself else patch.object(RemoteLogManager, "run", _idle)
+    manual = nullcontext() if looks_itself else idle_remote_log_managers()
     try:
         with manual:
             run(within, **values | {"remote_log_manager_task_interval_ms": "3600000"} | settings)
