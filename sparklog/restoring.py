@@ -87,7 +87,7 @@ class Restored(NamedTuple):
     """The running cluster, and its topics in alphabetical order.
 
     ``unknown_topics`` are in the remote_dir, and the journal does not know them: it is an old copy,
-    or they were deleted.  Nothing deletes their objects any more.
+    or lacks commits.  Nothing deletes their objects.
     """
 
     cluster: Cluster
@@ -100,6 +100,7 @@ class RestorePlan:
     """What the journal says about the cluster: partitions by topic, and the number of brokers."""
 
     cluster_id: str
+    #: Those of topics, and of deleted ones that the remote_dir still has something of.
     topic_ids: frozenset[UUID]
     brokers: int
     partitions: Mapping[str, int]
@@ -170,30 +171,27 @@ def restore_planned(plan: RestorePlan, start: Callable[..., Cluster], **options:
 
     Raises what ``start`` raises.
     """
-    kept = _keep_unknown_topics(plan, options["remote_dir"], options.get("storage_options"))
+    unknown = _unknown_topics(plan, options["remote_dir"], options.get("storage_options"))
     cluster = start(disks_are_lost=True, **options)
-    return Restored(cluster, _finish(cluster, plan), kept)
+    return Restored(cluster, _finish(cluster, plan), unknown)
 
 
-def _keep_unknown_topics(
+def _unknown_topics(
     plan: RestorePlan, remote_dir: Location, storage_options: Mapping[str, Any] | None
 ) -> tuple[UUID, ...]:
-    """The objects of a topic that the journal does not know would go as those of a deleted one.
-
-    Raises StartError.
-    """
+    """The topics that the remote_dir has and the journal does not know.  Raises StartError."""
     url = absolute_location(remote_dir)
     try:
         remote = RemoteLogService(open_backend(url, storage_options or {}), open_file_half)
         if remote.owner() != plan.cluster_id:
             return ()  # the start will say what is wrong
-        kept = tuple(remote.keep_unknown_topics(plan.topic_ids))
+        unknown = tuple(remote.unknown_topics(plan.topic_ids))
     except StorageError as error:
         raise StartError(f"remote_dir={url} cannot be used: {error}") from error
-    if kept:
-        ids = ", ".join(map(str, kept))
+    if unknown:
+        ids = ", ".join(map(str, unknown))
         log.warning("the journal does not know these topics of remote_dir=%s: %s", url, ids)
-    return kept
+    return unknown
 
 
 def plan_restore(
@@ -232,7 +230,7 @@ def _plan_of(image: ClusterImage, config: BrokerConfig) -> RestorePlan:
     )
     return RestorePlan(
         cluster_id=image.cluster_id,
-        topic_ids=frozenset(topic.topic_id for topic in image.topics.values()),
+        topic_ids=frozenset(image.topics_by_id.keys() | image.remote_deletes),
         brokers=sum(broker.registered for broker in image.brokers.values()),
         partitions={topic.name: len(topic.partitions) for topic in image.topics.values()},
         tiered=frozenset(tiered),

@@ -40,7 +40,7 @@ from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.driver.control_plane.remote_dir import check_remote_dir, open_remote_logs
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
-from sparklog.driver.control_plane.topic_sweep import TopicSweep
+from sparklog.driver.control_plane.topic_sweep import TopicSweep, sweep_status
 from sparklog.driver.transaction_coordinator import TransactionCoordinator
 from sparklog.errors import (
     ConfigError,
@@ -208,8 +208,7 @@ class ControlPlane:
         committing = asyncio.create_task(self._committer.run())
         ticking = asyncio.create_task(self._tick())
         ends = [committing, ticking, self._end]
-        if self._topic_sweep is not None:
-            ends.append(asyncio.create_task(self._topic_sweep.run()))
+        sweeping = asyncio.create_task(self._topic_sweep.run()) if self._topic_sweep else None
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
@@ -222,6 +221,9 @@ class ControlPlane:
             await asyncio.gather(*ends, return_exceptions=True)
             await self._transaction_coordinator.close()
             await self._server.close(0)
+            if sweeping is not None:  # it may be in the midst of a deletion
+                sweeping.cancel()
+                await asyncio.gather(sweeping, return_exceptions=True)
 
     def has_failed(self, broker_id: int, topic_id: UUID, partition: int) -> bool:
         """Whether an alive broker has reported its replica of the partition as offline."""
@@ -342,8 +344,9 @@ class ControlPlane:
             return None
         return TopicSweep(
             lambda: open_remote_logs(remote_dir, options),
-            lambda: {topic.topic_id for topic in self.image.topics.values()},
+            lambda: self.image,
             self._confirm_leadership,
+            self.decide,
             self.runtime.wall_ms,
         )
 
@@ -464,7 +467,7 @@ class ControlPlane:
             "commits": self._committer.commits,
             "unclean_recoveries": self.unclean_recoveries,
             "watchers": self._metadata_feed.watchers,
-            "remote_topics_deleted": self._topic_sweep.topics_deleted if self._topic_sweep else 0,
+            **sweep_status(self._topic_sweep),
             "spares": self.spare_supervisors.spares,
             "transactions": self._transaction_coordinator.as_json(),
             "brokers": len(image.brokers),

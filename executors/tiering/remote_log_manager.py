@@ -366,6 +366,14 @@ class RemoteLogManager:
         led.sweep_at_ms = self._replica_manager.monotonic_ms() + SWEEP_EVERY_MS
         swept: SweptOrphans = await self._call(led, "sweep_orphans", self._now_ms(), ORPHAN_MS)
         self.metrics.orphans_deleted += swept.deleted
+        if swept.doubtful:
+            logger.error(
+                "%s: %d objects in the remote_dir are named by no manifest, more than copies can "
+                "have left; they are kept. If the manifest has lost commits, restore it from a "
+                "copy; otherwise delete the objects (docs/tiering.md)",
+                led.partition.topic_partition,
+                swept.doubtful,
+            )
 
     # following
 

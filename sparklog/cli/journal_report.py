@@ -23,6 +23,8 @@ from sparklog.metadata import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    RemoteDeleteFinished,
+    RemoteDeleteMarked,
     ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
@@ -177,6 +179,10 @@ def record_text(record: Record) -> str:  # noqa: C901 - one line per kind of rec
             return f"partition {record.topic}-{record.partition}: {_state_text(record.state)}"
         case TopicDeleted():
             return f"topic {record.topic} deleted, id {record.topic_id}"
+        case RemoteDeleteMarked():
+            return f"the remote_dir is to lose the deleted topic with id {record.topic_id}"
+        case RemoteDeleteFinished():
+            return f"the remote_dir has lost the deleted topic with id {record.topic_id}"
         case ReplicationFactorDeferred():
             missing = "waits for brokers to reach" if record.deferred else "has reached"
             return f"topic {record.topic} {missing} its replication factor"

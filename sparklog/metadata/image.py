@@ -25,6 +25,8 @@ from sparklog.metadata.records import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    RemoteDeleteFinished,
+    RemoteDeleteMarked,
     ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
@@ -48,7 +50,8 @@ class ClusterImage:
     """The state of the cluster as of commit ``version``; version 0 is the empty image.
 
     ``deferred_factors`` are the topics that have fewer replicas than their replication factor,
-    because there were too few brokers when they were created.  ``replay`` is the only mutator, also
+    because there were too few brokers when they were created.  ``remote_deletes`` are the ids of
+    deleted topics that the remote_dir still has something of.  ``replay`` is the only mutator, also
     of the indexes.  Equality compares complete states.
     """
 
@@ -62,6 +65,7 @@ class ClusterImage:
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     deferred_factors: set[str] = field(default_factory=set)
+    remote_deletes: set[UUID] = field(default_factory=set)
     _index: ReplicaIndex = field(init=False, repr=False, compare=False)
     _history: ChangeHistory = field(init=False, repr=False, compare=False)
 
@@ -120,6 +124,10 @@ class ClusterImage:
                 self._change_partition(record)
             case TopicDeleted():
                 self._delete_topic(record)
+            case RemoteDeleteMarked():
+                self.remote_deletes.add(record.topic_id)
+            case RemoteDeleteFinished():
+                self.remote_deletes.discard(record.topic_id)
             case ReplicationFactorDeferred():
                 self._defer_factor(record)
             case ConfigChanged():
@@ -207,6 +215,8 @@ class ClusterImage:
             yield TopicCreated(topic=topic.name, topic_id=topic.topic_id, partitions=states)
         for name in sorted(self.deferred_factors):
             yield ReplicationFactorDeferred(topic=name, deferred=True)
+        for topic_id in sorted(self.remote_deletes):
+            yield RemoteDeleteMarked(topic_id=topic_id)
         for (resource_type, resource_name), overrides in self.configs.items():
             for name, value in overrides.items():
                 yield ConfigChanged(
@@ -322,4 +332,5 @@ class ClusterImage:
         self._index.check_invariants(self.partitions())
         assert all(overrides for overrides in self.configs.values())
         assert self.deferred_factors <= self.topics.keys()
+        assert self.remote_deletes.isdisjoint(self.topics_by_id)
         assert self.next_producer_id >= 0

@@ -112,6 +112,23 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteDeleteMarked:
+    """A tiered topic was deleted, and what the remote_dir has of it is to be deleted.
+
+    It is KIP-405's DELETE_PARTITION_MARKED, for all partitions of the topic.
+    """
+
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteDeleteFinished:
+    """The remote_dir has nothing of a deleted topic any more (DELETE_PARTITION_FINISHED)."""
+
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationFactorDeferred:
     """A topic was created with fewer replicas than its replication factor, for lack of brokers.
 
@@ -157,6 +174,8 @@ Record = (
     | PartitionsAdded
     | PartitionChanged
     | TopicDeleted
+    | RemoteDeleteMarked
+    | RemoteDeleteFinished
     | ReplicationFactorDeferred
     | ConfigChanged
     | ProducerIdsAllocated

@@ -31,7 +31,7 @@ from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
-from sparklog.remote_log.sweep import SweptOrphans, SweptTopics
+from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
@@ -49,7 +49,7 @@ __all__ = [
     "RemotePartition",
     "ShortLineageError",
     "SweptOrphans",
-    "SweptTopics",
+    "SweptTopic",
 ]
 
 #: Most segments whose objects one call deletes.
@@ -291,33 +291,32 @@ class RemoteLogService:
         """Delete the objects of copies that began at least ``age_ms`` ago and that no manifest
         names, as their garbage neither.
 
-        ``age_ms`` is well above COPY_MS_MAX, for instance a day.  Unfinished uploads stay.
+        ``age_ms`` is well above COPY_MS_MAX, for instance a day.  Unfinished uploads stay, and so
+        does everything if there are so many orphans that the manifest is in doubt.
         """
         assert age_ms > COPY_MS_MAX, "a copy that may still be added is no orphan"
         folder = names.segments_folder(*partition)
         found = self._remote.list(folder)
         with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.confirm_leadership()
-            if not manifest.segment_count:
-                # The manifest may be lost, and everything would be an orphan.
-                return SweptOrphans(deleted=0, unknown=0)
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
+            if sweep.are_doubtful(orphans, manifest):
+                return SweptOrphans(deleted=0, unknown=unknown, doubtful=len(orphans))
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])
         return SweptOrphans(deleted=len(orphans), unknown=unknown)
 
-    def sweep_topics(
-        self, known_topic_ids: Collection[UUID], now_ms: int, age_ms: int
-    ) -> SweptTopics:
-        """Delete everything of topics that have been unknown for ``age_ms``.  See ``sweep``.
+    # -- topics, for the control plane
 
-        The control plane calls this.  ``known_topic_ids`` are those of all topics, at the time of
-        the call or shortly before.
+    def sweep_topic(self, topic_id: UUID, now_ms: int, age_ms: int, objects_max: int) -> SweptTopic:
+        """Delete at most ``objects_max`` objects of a topic that was deleted ``age_ms`` ago.
+
+        See ``sweep.sweep_topic``.
         """
-        return sweep.sweep_topics(self._remote, known_topic_ids, now_ms, age_ms)
+        return sweep.sweep_topic(self._remote, topic_id, now_ms, age_ms, objects_max)
 
-    def keep_unknown_topics(self, known_topic_ids: Collection[UUID]) -> list[UUID]:
-        """Keep the topics that the cluster does not know now; return them.  See ``sweep``."""
-        return sweep.keep_unknown_topics(self._remote, known_topic_ids)
+    def unknown_topics(self, known_topic_ids: Collection[UUID]) -> list[UUID]:
+        """The topics in the store that are not among these, sorted.  Nothing deletes them."""
+        return sweep.unknown_topics(self._remote, known_topic_ids)
 
     # -- reading
 

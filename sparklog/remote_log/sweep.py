@@ -1,11 +1,13 @@
 """What nothing refers to in a store, and its deletion.
 
 Owns: which objects of a partition are orphans, and the end of the folders of deleted topics.  Must
-not know who leads a partition, or where the known topics come from.
+not know who leads a partition, or which topics were deleted.
 
 A copy that fails, or is made twice, leaves objects that no manifest names.  A topic that is deleted
-leaves its whole folder.  A broker may have an old image of the cluster, so a folder goes only when
-its topic has been unknown for a while.  A tombstone in the folder has the time since when.
+leaves its whole folder.  The folder goes because the journal says that the topic was deleted, and
+never because the topic is not known: the journal may be an old copy.  Queries that run may still
+read the objects, so the folder stays for a while.  A tombstone in the folder has the time since
+when.
 
 Unfinished uploads to the folders of live partitions are left alone: a store does not tell their
 age.
@@ -13,45 +15,42 @@ age.
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from sparklog.commit_log import checkpoint_numbers, commit_numbers
 from sparklog.remote_log import names
 from sparklog.remote_log.manifest import Manifest
 from sparklog.storage_backends.base import FileHalf, StorageBackend
 
-#: Stands for the time since when a topic is unknown, in place of one.
-KEPT: Final = -1
-#: What the tombstone of a topic that is kept says.
-_KEEP: Final = {"keep": True}
+#: Orphaned copies that are deleted whatever the manifest has; more than that must be fewer than
+#: its segments.
+ORPHANS_MAX: Final = 100
 
 
 class SweptOrphans(NamedTuple):
-    """The objects that were deleted, and the names that are not ours and were left alone."""
+    """The objects that were deleted, and the names that are not ours and were left alone.
 
-    deleted: int
-    unknown: int
-
-
-class SweptTopics(NamedTuple):
-    """What a sweep has found and done.
-
-    Args:
-        marked: topics that were found to be unknown for the first time.
-        waiting: topics that have not been unknown for long enough.
-        deleted: topics whose objects were deleted.
-        objects: the deleted objects, tombstones not counted.
-        unknown: names in the folders of deleted topics that are not ours and were left alone.
-        kept: unknown topics that ``keep_unknown_topics`` keeps.
+    ``doubtful`` are the objects that were left because they are too many: ``are_doubtful``.
     """
 
-    marked: int
-    waiting: int
     deleted: int
-    objects: int
     unknown: int
-    kept: int = 0
+    doubtful: int = 0
+
+
+class SweptTopic(NamedTuple):
+    """What a call of ``sweep_topic`` has found and done.
+
+    Args:
+        is_due: the topic was deleted for long enough; otherwise nothing was done.
+        is_finished: the store has nothing of ours any more in the folder of the topic.
+        objects: the deleted objects, the tombstone not counted.
+    """
+
+    is_due: bool
+    is_finished: bool
+    objects: int
 
 
 def find_orphans(
@@ -75,105 +74,87 @@ def find_orphans(
     return orphans, unknown
 
 
-def sweep_topics(
-    store: StorageBackend, known_topic_ids: Collection[UUID], now_ms: int, age_ms: int
-) -> SweptTopics:
-    """Delete everything of topics that have been unknown for ``age_ms``; see the module.
+def are_doubtful(orphans: Collection[str], manifest: Manifest) -> bool:
+    """Whether there are so many orphans that the manifest has probably lost commits.
 
-    Raises StorageError: a later call goes on.
+    A manifest without segments may be lost as a whole, and then the copies are all that is left.
     """
-    found = _topics_in(store)
-    store.delete_many(names.tombstone_file(each) for each in found if each in known_topic_ids)
-    marked = waiting = deleted = objects = unknown = kept = 0
-    for topic_id in found:
-        if topic_id in known_topic_ids:
-            continue
-        since_ms = _unknown_since(store, topic_id, now_ms)
-        if since_ms is None:
-            marked += 1
-        elif since_ms == KEPT:
-            kept += 1
-        elif since_ms > now_ms - age_ms:
-            waiting += 1
-        else:
-            contents = _contents(store, topic_id)
-            _delete_topic(store, topic_id, contents)
-            deleted += 1
-            objects += len(contents.paths)
-            unknown += contents.unknown
-    return SweptTopics(marked, waiting, deleted, objects, unknown, kept)
+    copies = len({names.segment_of(each) for each in orphans})
+    live = manifest.segment_count
+    return copies > (max(ORPHANS_MAX, live) if live else 0)
 
 
-def keep_unknown_topics(store: StorageBackend, known_topic_ids: Collection[UUID]) -> list[UUID]:
-    """Never delete the topics that are unknown now, unless they become known again; return them.
+def sweep_topic(
+    store: StorageBackend, topic_id: UUID, now_ms: int, age_ms: int, objects_max: int
+) -> SweptTopic:
+    """Delete at most ``objects_max`` objects of a deleted topic, and remember that it was deleted.
 
-    A cluster that was restored from an old copy of its journal does not know the newest topics.
+    Nothing is deleted within ``age_ms`` after the first call for the topic.  The caller knows that
+    the topic was deleted, and repeats the call until it is finished.  Raises StorageError: a later
+    call goes on.
     """
-    kept = sorted(each for each in _topics_in(store) if each not in known_topic_ids)
-    for topic_id in kept:
-        store.put(names.tombstone_file(topic_id), json.dumps(_KEEP).encode())
-    return kept
+    since_ms = _deleted_since(store, topic_id, now_ms)
+    if since_ms > now_ms - age_ms:
+        return SweptTopic(is_due=False, is_finished=False, objects=0)
+    folders = _folders(store, topic_id)
+    paths = [
+        f"{folder}/{name}" for folder in folders for name in store.list(folder) if _is_ours(name)
+    ]
+    store.delete_many(paths[:objects_max])
+    if len(paths) > objects_max:
+        return SweptTopic(is_due=True, is_finished=False, objects=objects_max)
+    for folder in folders:
+        store.remove_leftovers(folder)  # nobody copies to a deleted topic
+    # The tombstone goes last: until then the next call goes on at once.
+    store.delete(names.tombstone_file(topic_id))
+    if isinstance(store, FileHalf):
+        _remove_empty(store, str(topic_id))  # those of an object store go with their objects
+    return SweptTopic(is_due=True, is_finished=True, objects=len(paths))
 
 
-def _topics_in(store: StorageBackend) -> list[UUID]:
-    return [each for name in store.list("") if (each := names.topic_of(name)) is not None]
+def unknown_topics(store: StorageBackend, known_topic_ids: Collection[UUID]) -> list[UUID]:
+    """The topics that have a folder and are not known.  They are never deleted: see the module."""
+    found = (names.topic_of(name) for name in store.list(""))
+    return sorted(each for each in found if each is not None and each not in known_topic_ids)
 
 
-def _unknown_since(store: StorageBackend, topic_id: UUID, now_ms: int) -> int | None:
-    """The time in a topic's tombstone; None if there was none, and there is one from now on.
-
-    KEPT if the tombstone says that the topic is to be kept.
-    """
+def _deleted_since(store: StorageBackend, topic_id: UUID, now_ms: int) -> int:
+    """The time in a topic's tombstone; ``now_ms`` if there was none, and there is one now."""
     path = names.tombstone_file(topic_id)
-    document = json.dumps({"unknown_since_ms": now_ms}).encode()
+    document = json.dumps({"deleted_since_ms": now_ms}).encode()
     if store.put_if_absent(path, document):
-        return None
+        return now_ms
     try:
-        told = json.loads(store.read(path))
-        since_ms = KEPT if "keep" in told else told["unknown_since_ms"]
+        since_ms = json.loads(store.read(path))["deleted_since_ms"]
     except (ValueError, LookupError, TypeError):
         since_ms = None
-    if type(since_ms) is not int:
+    # One that is damaged, or of a clock that was ahead, begins the time again.
+    if type(since_ms) is not int or since_ms > now_ms:
         store.put(path, document)
-        return None
+        return now_ms
     return since_ms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TopicContents:
-    """The folders of partitions, the paths of the files in them, and how many others there are."""
-
-    folders: list[str]
-    paths: list[str]
-    unknown: int
-
-
-def _contents(store: StorageBackend, topic_id: UUID) -> _TopicContents:
-    folders: list[str] = []
-    unknown = 0
-    for name in store.list(str(topic_id)):
-        partition = names.partition_of(name)
-        if partition is not None:
-            ours = (
-                names.segments_folder(topic_id, partition),
-                names.manifest_folder(topic_id, partition),
-            )
-            folders += ours
-            inside = store.list(names.partition_folder(topic_id, partition))
-            unknown += len(set(inside) - {each.rpartition("/")[2] for each in ours})
-        elif name != names.TOMBSTONE_FILE:
-            unknown += 1
-    paths = [f"{folder}/{name}" for folder in folders for name in store.list(folder)]
-    return _TopicContents(folders=folders, paths=paths, unknown=unknown)
+def _folders(store: StorageBackend, topic_id: UUID) -> list[str]:
+    """The folders with the segments and the manifests of a topic's partitions."""
+    found = (names.partition_of(name) for name in store.list(str(topic_id)))
+    return [
+        folder(topic_id, partition)
+        for partition in found
+        if partition is not None
+        for folder in (names.segments_folder, names.manifest_folder)
+    ]
 
 
-def _delete_topic(store: StorageBackend, topic_id: UUID, contents: _TopicContents) -> None:
-    """The tombstone goes last: until then the next sweep goes on at once."""
-    for folder in contents.folders:
-        store.remove_leftovers(folder)  # nobody copies to an unknown topic
-    store.delete_many(contents.paths)
-    if contents.unknown:
-        return  # the tombstone stays with the rest, so that it is counted again
-    store.delete(names.tombstone_file(topic_id))
-    if isinstance(store, FileHalf):
-        store.remove_folder(str(topic_id))  # those of an object store go with their objects
+def _is_ours(name: str) -> bool:
+    is_of_manifest = bool(commit_numbers([name]) or checkpoint_numbers([name]))
+    return is_of_manifest or names.segment_of(name) is not None
+
+
+def _remove_empty(store: FileHalf, folder: str) -> None:
+    """Remove the folder, and those in it, that have no files."""
+    for name in store.list(folder):
+        if store.is_folder(f"{folder}/{name}"):
+            _remove_empty(store, f"{folder}/{name}")
+    if not store.list(folder):
+        store.remove_folder(folder)

@@ -9,6 +9,7 @@ from sparklog.driver.control_plane.controller.controller import (
     BrokenImageError,
     Controller,
     Event,
+    RemoteDeletesFinished,
     TimePassed,
 )
 from sparklog.driver.control_plane.controller.decision import (
@@ -25,6 +26,7 @@ __all__ = [
     "Decision",
     "Effect",
     "Event",
+    "RemoteDeletesFinished",
     "TimePassed",
     "WarnOperator",
 ]

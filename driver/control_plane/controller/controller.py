@@ -44,6 +44,7 @@ from sparklog.driver.control_plane.controller.topics import (
     create_partitions,
     create_topics,
     delete_topics,
+    finish_remote_deletes,
 )
 from sparklog.driver.control_plane.controller.unclean_recoveries import (
     UncleanRecoveries,
@@ -81,8 +82,16 @@ class TimePassed:
     """The clock tick, several times per session timeout."""
 
 
+@dataclass(frozen=True, slots=True)
+class RemoteDeletesFinished:
+    """The remote_dir has nothing of these deleted topics any more."""
+
+    topic_ids: frozenset[UUID]
+
+
 Event = (
     TimePassed
+    | RemoteDeletesFinished
     | CreateTopicsRequest
     | DeleteTopicsRequest
     | CreatePartitionsRequest
@@ -216,6 +225,8 @@ class Controller:
                 )
             case DeleteTopicsRequest():
                 return delete_topics(image, config, event)
+            case RemoteDeletesFinished():
+                return finish_remote_deletes(image, event.topic_ids)
             case CreatePartitionsRequest():
                 return create_partitions(image, event)
             case AlterPartitionReassignmentsRequest():

@@ -5,7 +5,7 @@ or what settings mean.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -32,6 +32,8 @@ from sparklog.metadata import (
     PartitionImage,
     PartitionsAdded,
     Record,
+    RemoteDeleteFinished,
+    RemoteDeleteMarked,
     TopicCreated,
     TopicDeleted,
     TopicImage,
@@ -269,6 +271,8 @@ def delete_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
             check_not_internal(topic.name, "delete it")
             records.append(TopicDeleted(topic=topic.name, topic_id=topic.topic_id))
+            if TopicConfig.resolve(image.topic_overrides(topic.name), config).remote_storage_enable:
+                records.append(RemoteDeleteMarked(topic_id=topic.topic_id))
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
         except KafkaError as error:
             responses.append(
@@ -307,6 +311,12 @@ def _require_topic(image: ClusterImage, name: str) -> TopicImage:
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
     return topic
+
+
+def finish_remote_deletes(image: ClusterImage, topic_ids: Collection[UUID]) -> Decision:
+    """The remote_dir has nothing of these deleted topics any more."""
+    gone = sorted(image.remote_deletes.intersection(topic_ids))
+    return Decision(records=tuple(RemoteDeleteFinished(topic_id=each) for each in gone))
 
 
 # -- adding partitions

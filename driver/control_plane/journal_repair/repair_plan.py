@@ -32,6 +32,8 @@ from sparklog.metadata import (
     PartitionsAdded,
     ProducerIdsAllocated,
     Record,
+    RemoteDeleteFinished,
+    RemoteDeleteMarked,
     ReplicationFactorDeferred,
     TopicCreated,
     TopicDeleted,
@@ -159,7 +161,7 @@ class _Draft:
         match record:
             case TopicCreated() | TopicDeleted() | ConfigChanged() | PartitionsAdded():
                 return record
-            case ReplicationFactorDeferred():
+            case ReplicationFactorDeferred() | RemoteDeleteMarked() | RemoteDeleteFinished():
                 return record
             case BrokerIdAssigned() | BrokerRegistered():
                 broker_id = (
@@ -203,6 +205,8 @@ class _Draft:
             case TopicDeleted():
                 self._whole_topics.discard(record.topic)
                 return record.topic in topics and topics[record.topic].topic_id == record.topic_id
+            case RemoteDeleteMarked():
+                return record.topic_id not in self.image.topics_by_id
             case PartitionsAdded():
                 return record.topic in self._whole_topics and self._are_sound(record.partitions)
             case PartitionChanged():

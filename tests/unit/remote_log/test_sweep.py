@@ -7,8 +7,8 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.remote_log import names
-from sparklog.remote_log.service import SweptOrphans, SweptTopics
-from sparklog.remote_log.sweep import find_orphans, sweep_topics
+from sparklog.remote_log.service import SweptOrphans, SweptTopic
+from sparklog.remote_log.sweep import ORPHANS_MAX, find_orphans, sweep_topic
 from sparklog.storage_backends.base import TEMPORARY_PREFIX, FileHalf, StorageBackend
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
@@ -25,7 +25,6 @@ from tests.unit.remote_log.service_fixtures import (
     object_names,
     put_objects,
     service_of,
-    stored,
 )
 
 A, B = copied(0, 10), copied(10, 20)
@@ -121,61 +120,64 @@ def files_of(store: FileHalf, folder: str) -> list[str]:
     return found
 
 
-def test_an_unknown_topic_is_deleted_when_it_was_unknown_for_long(store: FileHalf) -> None:
+def sweep_until_finished(store: StorageBackend, topic_id: UUID, now_ms: int) -> int:
+    """Sweep a topic that is due; return how many objects went."""
+    objects = 0
+    while True:
+        swept = sweep_topic(store, topic_id, now_ms, DAY_MS, 4)
+        assert swept.is_due
+        assert swept.objects <= 4
+        objects += swept.objects
+        if swept.is_finished:
+            return objects
+
+
+NOT_DUE = SweptTopic(is_due=False, is_finished=False, objects=0)
+
+
+def test_a_deleted_topic_goes_a_day_after_it_was_first_seen(store: FileHalf) -> None:
     for each in (KNOWN, GONE):
         put_topic(store, each)
     store.put("cluster.json", b"{}")
     store.put("not-a-topic/file", b"x")
-    kept = [path for path in files_of(store, "") if str(GONE) not in path]
+    others = [path for path in files_of(store, "") if str(GONE) not in path]
     service = service_of(store)
-    assert service.sweep_topics({KNOWN}, HOUR_MS, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
+    assert service.sweep_topic(GONE, HOUR_MS, DAY_MS, 100) == NOT_DUE
     assert files_of(store, str(GONE))[-1] == names.tombstone_file(GONE)
     late = service_of(store)  # a tombstone survives the process
     now_ms = HOUR_MS + DAY_MS
-    assert late.sweep_topics({KNOWN}, now_ms - 1, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
+    assert late.sweep_topic(GONE, now_ms - 1, DAY_MS, 100) == NOT_DUE
     assert len(files_of(store, str(GONE))) == 7
-    assert late.sweep_topics({KNOWN}, now_ms, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
-    assert files_of(store, "") == kept
+    finished = SweptTopic(is_due=True, is_finished=True, objects=6)
+    assert late.sweep_topic(GONE, now_ms, DAY_MS, 100) == finished
+    assert files_of(store, "") == others
     assert not store.exists(str(GONE))
-    assert late.sweep_topics({KNOWN}, now_ms, DAY_MS) == SweptTopics(0, 0, 0, 0, 0)
 
 
-def test_a_topic_that_is_known_again_is_as_before(store: FileHalf) -> None:
-    """A broker with an old image has not known the topic for a while."""
+def test_a_topic_of_which_nothing_was_copied_is_finished_too(store: FileHalf) -> None:
+    """A broker that does not know of the deletion yet may still copy."""
+    assert sweep_topic(store, GONE, 0, DAY_MS, 9) == NOT_DUE
+    assert sweep_until_finished(store, GONE, DAY_MS) == 0
+    assert files_of(store, "") == []
+
+
+def test_a_topic_goes_in_parts_of_bounded_size(store: FileHalf) -> None:
     put_topic(store, GONE)
-    before = files_of(store, "")
-    assert sweep_topics(store, set(), 0, DAY_MS).marked == 1
-    assert sweep_topics(store, {GONE}, DAY_MS, DAY_MS) == SweptTopics(0, 0, 0, 0, 0)
-    assert files_of(store, "") == before
-    assert sweep_topics(store, set(), DAY_MS + 1, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
-    assert sweep_topics(store, set(), 2 * DAY_MS, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
-    assert sweep_topics(store, set(), 2 * DAY_MS + 1, DAY_MS).objects == 6
+    sweep_topic(store, GONE, 0, DAY_MS, 4)
+    unfinished = SweptTopic(is_due=True, is_finished=False, objects=4)
+    assert sweep_topic(store, GONE, DAY_MS, DAY_MS, 4) == unfinished
+    assert sweep_until_finished(store, GONE, DAY_MS) == 2
+    assert not store.exists(str(GONE))
 
 
-def test_topics_that_a_restored_cluster_does_not_know_are_kept(store: FileHalf) -> None:
+def test_topics_that_are_not_known_are_told_and_stay(store: FileHalf) -> None:
     for each in (KNOWN, GONE, OTHER):
         put_topic(store, each)
+    store.put("cluster.json", b"{}")
+    store.put("not-a-topic/file", b"x")
     before = files_of(store, "")
-    sweep_topics(store, {KNOWN, OTHER}, 0, DAY_MS)
-    service = service_of(store)
-    assert service.keep_unknown_topics({KNOWN}) == sorted([GONE, OTHER])
-    kept = SweptTopics(0, 0, 0, 0, 0, 2)
-    assert service.sweep_topics({KNOWN}, 9 * DAY_MS, DAY_MS) == kept
-    assert service.sweep_topics({KNOWN}, 99 * DAY_MS, DAY_MS) == kept
-    # A newer copy of the journal knows them, and they are deleted then.
-    assert sweep_topics(store, {KNOWN, GONE, OTHER}, 100 * DAY_MS, DAY_MS).kept == 0
+    assert service_of(store).unknown_topics({KNOWN}) == [GONE, OTHER]
     assert files_of(store, "") == before
-    assert sweep_topics(store, {KNOWN, OTHER}, 101 * DAY_MS, DAY_MS).marked == 1
-    assert sweep_topics(store, {KNOWN, OTHER}, 102 * DAY_MS, DAY_MS).deleted == 1
-
-
-@pytest.mark.parametrize("document", [b'{"unknown_since_ms":5,"keep":true}', b'{"keep":"yes"}'])
-def test_whatever_says_keep_keeps_a_topic(document: bytes) -> None:
-    store = MemoryBackend()
-    put_topic(store, GONE)
-    store.put(names.tombstone_file(GONE), document)
-    assert sweep_topics(store, set(), 9 * DAY_MS, DAY_MS).kept == 1
-    assert store.read(names.tombstone_file(GONE)) == document
 
 
 def test_a_manifest_without_segments_makes_nothing_an_orphan() -> None:
@@ -183,30 +185,52 @@ def test_a_manifest_without_segments_makes_nothing_an_orphan() -> None:
     store = MemoryBackend()
     service = leading(store, [])
     put_objects(store, A)
-    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0)
+    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0, 2)
     assert store.list(SEGMENTS) == object_names(A)
+
+
+def test_a_manifest_that_has_lost_commits_makes_nothing_an_orphan() -> None:
+    """Someone has put an old copy of the manifest into the bucket."""
+    store = MemoryBackend()
+    service = leading(store, [A, B])
+    lost = [copied(20 + each, 21 + each) for each in range(ORPHANS_MAX + 1)]
+    put_objects(store, A, B, *lost)
+    kept = SweptOrphans(0, 0, 2 * len(lost))
+    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == kept
+    assert store.list(SEGMENTS) == object_names(A, B, *lost)
+    store.delete_many(f"{SEGMENTS}/{name}" for name in object_names(lost[0]))
+    swept = SweptOrphans(2 * len(lost) - 2, 0)
+    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == swept
+    assert store.list(SEGMENTS) == object_names(A, B)
 
 
 def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) -> None:
     put_topic(store, GONE)
-    strange = [f"{GONE}/00/segments/a", f"{GONE}/0/other", f"{GONE}/notes.txt"]
+    strange = [
+        f"{GONE}/00/segments/a",
+        f"{GONE}/0/other",
+        f"{GONE}/0/segments/notes.txt",
+        f"{GONE}/12/manifest/notes.txt",
+        f"{GONE}/notes.txt",
+    ]
     for path in strange:
         store.put(path, b"x")
-    sweep_topics(store, set(), 0, DAY_MS)
-    for objects in (6, 0):
-        swept = sweep_topics(store, set(), DAY_MS, DAY_MS)
-        assert swept == SweptTopics(0, 0, 1, objects, 3)
-        assert files_of(store, "") == sorted([*strange, names.tombstone_file(GONE)])
+    sweep_topic(store, GONE, 0, DAY_MS, 4)
+    assert sweep_until_finished(store, GONE, DAY_MS) == 6
+    assert files_of(store, "") == sorted(strange)
 
 
-@pytest.mark.parametrize("document", [b"", b"[1]", b"{}", b"\xff", b'{"unknown_since_ms":true}'])
-def test_a_damaged_tombstone_begins_the_time_again(document: bytes) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [b"", b"[1]", b"{}", b"\xff", b'{"deleted_since_ms":true}', b'{"deleted_since_ms":%d}' % 2**60],
+)
+def test_a_damaged_tombstone_or_one_of_a_clock_ahead_begins_the_time_again(document: bytes) -> None:
     store = MemoryBackend()
     put_topic(store, GONE)
     store.put(names.tombstone_file(GONE), document)
-    assert sweep_topics(store, set(), 5 * DAY_MS, DAY_MS) == SweptTopics(1, 0, 0, 0, 0)
-    assert sweep_topics(store, set(), 6 * DAY_MS - 1, DAY_MS) == SweptTopics(0, 1, 0, 0, 0)
-    assert sweep_topics(store, set(), 6 * DAY_MS, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
+    assert sweep_topic(store, GONE, 5 * DAY_MS, DAY_MS, 9) == NOT_DUE
+    assert sweep_topic(store, GONE, 6 * DAY_MS - 1, DAY_MS, 9) == NOT_DUE
+    assert sweep_until_finished(store, GONE, 6 * DAY_MS) == 6
 
 
 @pytest.mark.parametrize("worked", range(6))
@@ -214,32 +238,32 @@ def test_a_deletion_of_a_topic_that_fails_half_way_goes_on_at_once(worked: int) 
     store = MemoryBackend()
     put_topic(store, GONE)
     put_topic(store, OTHER)
-    sweep_topics(store, {OTHER}, 0, DAY_MS)
+    sweep_topic(store, GONE, 0, DAY_MS, 9)
     *paths, _ = files_of(store, str(GONE))
     store.faults.fail_next(operation="delete", under=paths[worked])
     with pytest.raises(StorageError):
-        sweep_topics(store, {OTHER}, DAY_MS, DAY_MS)
+        sweep_until_finished(store, GONE, DAY_MS)
     assert store.exists(names.tombstone_file(GONE))
-    assert sweep_topics(store, {OTHER}, DAY_MS, DAY_MS).deleted == 1
+    sweep_until_finished(store, GONE, DAY_MS)
     assert not store.exists(str(GONE))
     assert len(files_of(store, "")) == 6
 
 
-def test_a_tombstone_whose_answer_was_lost_counts_from_then_on() -> None:
+def test_a_tombstone_whose_answer_was_lost_counts() -> None:
     store = MemoryBackend()
     put_topic(store, GONE)
     store.faults.fail_next(operation="put_if_absent", after=True)
     with pytest.raises(StorageError):
-        sweep_topics(store, set(), 7, DAY_MS)
-    assert sweep_topics(store, set(), 7 + DAY_MS, DAY_MS).deleted == 1
+        sweep_topic(store, GONE, 7, DAY_MS, 9)
+    assert sweep_until_finished(store, GONE, 7 + DAY_MS) == 6
 
 
 def test_leftovers_in_the_folders_of_a_deleted_topic_go_with_it(tmp_path: Path) -> None:
     store = LocalBackend(tmp_path)
     put_topic(store, GONE)
     (tmp_path / names.segments_folder(GONE, 0) / f"{TEMPORARY_PREFIX}1").write_bytes(b"x")
-    sweep_topics(store, set(), 0, 0)
-    assert sweep_topics(store, set(), 0, 0) == SweptTopics(0, 0, 1, 6, 0)
+    sweep_topic(store, GONE, 0, DAY_MS, 9)
+    assert sweep_until_finished(store, GONE, DAY_MS) == 6
     assert list(tmp_path.iterdir()) == []
 
 
@@ -247,16 +271,6 @@ def test_a_store_without_folders_keeps_nothing_of_a_topic() -> None:
     store = open_backend("fsspec+memory://swept-topics")
     assert not isinstance(store, FileHalf)
     put_topic(store, GONE)
-    sweep_topics(store, set(), 0, DAY_MS)
-    assert sweep_topics(store, set(), DAY_MS, DAY_MS) == SweptTopics(0, 0, 1, 6, 0)
+    sweep_topic(store, GONE, 0, DAY_MS, 9)
+    assert sweep_until_finished(store, GONE, DAY_MS) == 6
     assert store.list("") == []
-
-
-def test_the_topic_of_a_manifest_in_use_can_be_swept_without_harm_to_others() -> None:
-    store = MemoryBackend()
-    service = leading(store, [A])
-    put_topic(store, GONE)
-    service.sweep_topics({PARTITION.topic_id}, 0, DAY_MS)
-    service.sweep_topics({PARTITION.topic_id}, DAY_MS, DAY_MS)
-    assert stored(store).segment_count == 1
-    assert service.add_segment(PARTITION, B, 0).segments == 2

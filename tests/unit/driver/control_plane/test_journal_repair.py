@@ -1,6 +1,7 @@
 """The promises of a repaired journal, and the steps of the repair."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,7 +30,9 @@ from sparklog.metadata import (
     PartitionChanged,
     PartitionImage,
     ProducerIdsAllocated,
+    RemoteDeleteMarked,
     ReplicationFactorDeferred,
+    TopicCreated,
 )
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import NO_NODE, ResourceType, TopicPartition
@@ -234,6 +237,19 @@ def test_a_deferred_replication_factor_is_kept_with_its_topic_only() -> None:
     assert [record_text(record) for record in plan.left_out] == [
         "topic x waits for brokers to reach its replication factor"
     ]
+
+
+def test_a_topic_that_a_repair_keeps_is_not_to_leave_the_remote_dir() -> None:
+    """The record of its deletion is lost, and the one that its objects are to go is not."""
+    kept, gone = (RemoteDeleteMarked(topic_id=UUID(int=number)) for number in (1, 9))
+    created = next(r for _, rs in HISTORY for r in rs if isinstance(r, TopicCreated))
+    kept = replace(kept, topic_id=created.topic_id)
+    backend = journal_of([*HISTORY[:6], (2, (setting("a", "b"),)), (2, (kept, gone))])
+    backend.put(commit_name(7), b"damage")
+    _, plan, _ = repair(backend, keep_readable=True)
+    assert plan is not None
+    assert Journal(backend).load().remote_deletes == {gone.topic_id}
+    assert plan.left_out == (kept,)
 
 
 def test_numbers_that_are_damage_themselves_raise_no_epoch() -> None:

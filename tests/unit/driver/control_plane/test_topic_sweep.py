@@ -1,20 +1,31 @@
 """The end of deleted topics in the remote_dir: which topics the store is told of, and when."""
 
 import asyncio
-from dataclasses import replace
 from uuid import UUID
 
 import pytest
 
-from sparklog.driver.control_plane.control_plane import ControlPlane
-from sparklog.driver.control_plane.topic_sweep import UNKNOWN_MS, TopicSweep
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.driver.control_plane.controller import RemoteDeletesFinished
+from sparklog.driver.control_plane.topic_sweep import DELETED_MS, TopicSweep
+from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.metadata import (
+    ClusterImage,
+    RemoteDeleteFinished,
+    RemoteDeleteMarked,
+    TopicCreated,
+)
 from sparklog.remote_log import names
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.storage_backends.registry import open_file_half
-from tests.unit.driver.control_plane.control_plane_fakes import options_of
+from sparklog.wire.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, run
 
 OLD, NEW = UUID(int=1), UUID(int=2)
 
@@ -26,24 +37,32 @@ def put_topic(store: MemoryBackend, topic_id: UUID) -> str:
 
 
 class Rig:
-    """A sweep of a store of two topics, of which one exists."""
+    """A sweep of a store of two topics, of which one was deleted."""
 
     def __init__(self) -> None:
         self.store = MemoryBackend()
+        self.store.put(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
         self.paths = {each: put_topic(self.store, each) for each in (OLD, NEW)}
-        self.topic_ids = {NEW}
+        self.image = ClusterImage(cluster_id="ours")
+        self.image.replay(RemoteDeleteMarked(topic_id=OLD))
+        self.image.replay(TopicCreated(topic="new", topic_id=NEW, partitions=()))
         self.now_ms = 0
         self.refusal: KafkaError | None = None
         self.sweep = TopicSweep(
             lambda: RemoteLogService(self.store, open_file_half),
-            lambda: self.topic_ids,
+            lambda: self.image,
             self.confirm,
+            self.decide,
             lambda: self.now_ms,
         )
 
     async def confirm(self) -> None:
         if self.refusal is not None:
             raise self.refusal
+
+    async def decide(self, event: RemoteDeletesFinished) -> None:
+        for topic_id in event.topic_ids:
+            self.image.replay(RemoteDeleteFinished(topic_id=topic_id))
 
     def sweep_at(self, now_ms: int) -> set[UUID]:
         """Sweep; return the topics that are left."""
@@ -52,60 +71,104 @@ class Rig:
         return {each for each, path in self.paths.items() if self.store.exists(path)}
 
 
-def test_a_deleted_topic_goes_a_day_after_it_was_missed(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic_goes_a_day_later() -> None:
     rig = Rig()
     assert rig.sweep_at(7) == {OLD, NEW}
+    assert rig.sweep_at(6 + DELETED_MS) == {OLD, NEW}
+    assert rig.image.remote_deletes == {OLD}
+    assert rig.sweep_at(7 + DELETED_MS) == {NEW}
+    assert rig.image.remote_deletes == set()
+    assert rig.sweep.status() == {"remote_topics_deleted": 1, "remote_topics_unknown": 0}
+
+
+def test_a_topic_that_the_journal_does_not_know_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """The journal is an old copy, or was repaired."""
+    rig = Rig()
+    rig.image = ClusterImage(cluster_id="ours")
+    for now_ms in (0, DELETED_MS, 9 * DELETED_MS):
+        assert rig.sweep_at(now_ms) == {OLD, NEW}
+    assert rig.sweep.status() == {"remote_topics_deleted": 0, "remote_topics_unknown": 2}
     [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert told.startswith("topics in the remote_dir that are not known any more: 1; if they were")
-    assert rig.sweep_at(6 + UNKNOWN_MS) == {OLD, NEW}
-    assert rig.sweep_at(7 + UNKNOWN_MS) == {NEW}
-    assert rig.sweep.topics_deleted == 1
+    assert told.startswith("the remote_dir has topics that the journal does not know; they are")
+    assert told.endswith(f": {OLD}, {NEW}")
 
 
 def test_a_controller_that_was_replaced_deletes_nothing() -> None:
-    """It does not know the topics that its successor has created."""
+    """The journal may have been repaired, and have the topic again."""
     rig = Rig()
-    rig.topic_ids = set()
     rig.sweep_at(0)
     rig.refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "another one has taken over")
     with pytest.raises(KafkaError):
-        rig.sweep_at(UNKNOWN_MS)
+        rig.sweep_at(DELETED_MS)
     assert all(map(rig.store.exists, rig.paths.values()))
 
 
 def test_the_topics_are_those_from_before_the_confirmation() -> None:
-    """While the journal is asked, a former controller may learn of its end and drop its image."""
+    """What a former controller learns while it asks the journal counts at the next sweep."""
     rig = Rig()
+    rig.sweep_at(0)
 
     async def confirm() -> None:
-        rig.topic_ids = set()
+        rig.image.replay(RemoteDeleteMarked(topic_id=NEW))
 
     rig.sweep._confirm_leadership = confirm
+    assert rig.sweep_at(DELETED_MS) == {NEW}
+    assert not rig.store.exists(names.tombstone_file(NEW))
+
+
+def test_a_bucket_of_another_cluster_is_left_alone() -> None:
+    rig = Rig()
     rig.sweep_at(0)
-    rig.topic_ids = {NEW}
-    assert rig.sweep_at(UNKNOWN_MS) == {NEW}
+    rig.store.put(names.CLUSTER_FILE, b'{"cluster_id": "theirs"}')
+    with pytest.raises(StorageError, match="it belongs to cluster theirs now, not to ours"):
+        rig.sweep_at(DELETED_MS)
+    assert all(map(rig.store.exists, rig.paths.values()))
+
+
+def test_a_topic_that_cannot_be_deleted_does_not_keep_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig()
+    rig.image = ClusterImage(cluster_id="ours")
+    for each in (OLD, NEW):
+        rig.image.replay(RemoteDeleteMarked(topic_id=each))
+    rig.sweep_at(0)
+    rig.store.faults.fail_next(operation="delete", under=rig.paths[OLD])
+    assert rig.sweep_at(DELETED_MS) == {OLD}
+    assert rig.image.remote_deletes == {OLD}
+    assert f"the deleted topic {OLD} stays in the remote_dir for now" in caplog.text
+    assert rig.sweep_at(DELETED_MS) == set()
 
 
 def test_a_control_plane_sweeps_its_remote_dir(request: pytest.FixtureRequest) -> None:
     name = f"bucket-of-{request.node.name}"
     store = MemoryBackend(named_disk(name), "log")
-    options = options_of(request)
-    settings = {**options.settings, "remote.dir": f"memory://{name}/log"}
-    control_plane = ControlPlane(replace(options, settings=settings))
+    tiered = CreatableTopicConfig(name="remote.storage.enable", value="true")
 
-    async def life() -> None:
-        await control_plane.start()
-        running = asyncio.create_task(control_plane.run())
+    async def story(under_test: UnderTest) -> None:
+        await under_test.register()
+        for topic, configs in (("tiered", (tiered,)), ("local", ())):
+            created = CreatableTopic(
+                name=topic, num_partitions=1, replication_factor=1, configs=configs
+            )
+            await under_test.ask(CreateTopicsRequest(topics=(created,)))
+        wanted = tuple(DeleteTopicState(name=each) for each in ("tiered", "local"))
+        answer = await under_test.ask(DeleteTopicsRequest(topics=wanted))
+        control_plane = under_test.control_plane
+        assert control_plane.image.remote_deletes == {answer.responses[0].topic_id}
         put_topic(store, OLD)
         sweep = control_plane._topic_sweep
         assert sweep is not None
         await sweep.sweep()
-        control_plane.stop("the test ends")
-        await running
+        [deleted] = control_plane.image.remote_deletes
+        store.put(names.tombstone_file(deleted), b'{"deleted_since_ms": 0}')
+        await sweep.sweep()
+        assert control_plane.image.remote_deletes == set()
+        assert store.list("") == [str(OLD), names.CLUSTER_FILE]
+        told = control_plane.status()
+        assert (told["remote_topics_deleted"], told["remote_topics_unknown"]) == (1, 1)
 
     try:
-        asyncio.run(life())
-        assert store.exists(names.tombstone_file(OLD))
-        assert control_plane.status()["remote_topics_deleted"] == 0
+        run(request, story, remote_dir=f"memory://{name}/log")
     finally:
         forget_disk(name)

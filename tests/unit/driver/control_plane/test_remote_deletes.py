@@ -1,0 +1,34 @@
+"""The deletion of tiered topics: what the remote_dir is to lose, and that it has lost it."""
+
+from uuid import UUID
+
+from sparklog.driver.control_plane.controller import RemoteDeletesFinished
+from sparklog.metadata import RemoteDeleteFinished, RemoteDeleteMarked, TopicDeleted
+from sparklog.wire.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.unit.driver.control_plane.driver_fakes import ControllerUnderTest
+
+TIERED = CreatableTopicConfig(name="remote.storage.enable", value="true")
+
+
+def test_a_tiered_topic_leaves_the_remote_dir_after_its_deletion() -> None:
+    under_test = ControllerUnderTest(remote_dir="memory://bucket/log")
+    under_test.register(1)
+    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=(TIERED,))
+    under_test.handle(CreateTopicsRequest(topics=(topic,)))
+    topic_id = under_test.image.topics["a"].topic_id
+    decision = under_test.handle(DeleteTopicsRequest(topics=(DeleteTopicState(name="a"),)))
+    assert decision.records == (
+        TopicDeleted(topic="a", topic_id=topic_id),
+        RemoteDeleteMarked(topic_id=topic_id),
+    )
+    other = UUID(int=9)
+    assert under_test.handle(RemoteDeletesFinished(frozenset({other}))).records == ()
+    assert under_test.image.remote_deletes == {topic_id}
+    decision = under_test.handle(RemoteDeletesFinished(frozenset({topic_id, other})))
+    assert decision.records == (RemoteDeleteFinished(topic_id=topic_id),)
+    assert under_test.image.remote_deletes == set()
