@@ -9,6 +9,7 @@ be repeated after a StorageError: a change that was made by the first call is no
 """
 
 import json
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from typing import Final, NamedTuple, TypeAlias, TypeVar
@@ -56,6 +57,8 @@ __all__ = [
 GARBAGE_SEGMENTS_MAX: Final = 1000
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 
 class RemoteLogState(NamedTuple):
@@ -191,6 +194,7 @@ class RemoteLogService:
                 )
             is_lost = takeover.ends_below_start(manifest_log.manifest, log)
             start = takeover.log_start(manifest_log.manifest, log)
+            lost = takeover.lost_offsets(manifest_log.manifest, log)
             commit(
                 manifest_log,
                 lambda each: (
@@ -198,6 +202,13 @@ class RemoteLogService:
                 ),
                 now_ms,
             )
+            if lost and not is_lost:
+                logger.error(
+                    "%s: the records at the offsets [%d, %d) are in neither tier, so the log "
+                    "starts above them and its older segments go; if this store is an old copy, "
+                    "stop the cluster and bring a newer one (docs/tiering.md)",
+                    *(manifest_log.url, lost.start, lost.stop),
+                )
             return _state(manifest_log.manifest)
 
     def copy(self, job: CopyJob) -> RemoteSegment:

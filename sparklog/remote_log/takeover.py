@@ -86,6 +86,18 @@ def segment_to_shorten(manifest: Manifest, log: LeaderLog, offset: int) -> Remot
 
 def log_start(manifest: Manifest, log: LeaderLog) -> int:
     """Where the log starts, by the leader's log, once the segments agree with it."""
+    return log.local_log_start_offset if _has_gap(manifest, log) else log.log_start_offset
+
+
+def lost_offsets(manifest: Manifest, log: LeaderLog) -> range:
+    """The offsets that were in the log and are in neither tier, before the log start has moved.
+
+    An unclean election has cut the manifest, or the store has lost some of it.
+    """
+    first = max(manifest.log_start_offset or 0, log.log_start_offset)
+    return range(first, log.local_log_start_offset if _has_gap(manifest, log) else first)
+
+
+def _has_gap(manifest: Manifest, log: LeaderLog) -> bool:
     end = manifest.end_offset
-    has_gap = end is None or end < log.local_log_start_offset
-    return log.local_log_start_offset if has_gap else log.log_start_offset
+    return end is None or end < log.local_log_start_offset

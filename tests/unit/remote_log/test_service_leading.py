@@ -94,10 +94,14 @@ def test_segments_beyond_the_divergence_leave_the_manifest() -> None:
         leader_log(31, (1, 0), (2, 15), local=31),
     ],
 )
-def test_all_segments_go_when_the_files_begin_above_their_end(log: LeaderLog) -> None:
+def test_all_segments_go_when_the_files_begin_above_their_end(
+    log: LeaderLog, caplog: pytest.LogCaptureFixture
+) -> None:
     store = led()
     assert take_over(store, log) == RemoteLogState(31, NO_OFFSET, 0, 0, 0)
     assert contents(store) == ([], 31, tuple(ids([A, B, C])))
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert "the records at the offsets [0, 31) are in neither tier" in told
 
 
 def test_all_segments_go_when_the_files_begin_above_the_divergence() -> None:

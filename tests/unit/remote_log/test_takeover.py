@@ -8,6 +8,7 @@ from sparklog.remote_log.takeover import (
     ShortLineageError,
     diverges_at,
     log_start,
+    lost_offsets,
     segment_to_shorten,
 )
 from tests.unit.remote_log.segments import manifest_of, segment
@@ -112,4 +113,12 @@ def test_which_beginning_must_stay(
 def test_the_log_starts_at_the_files_above_a_gap(start: int, local: int, expected: int) -> None:
     log = leader_log(50, (1, start), start=start, local=local)
     assert log_start(manifest(), log) == expected
+    assert lost_offsets(manifest(), log) == range(start, expected)
     assert log_start(Manifest(), log) == local
+    assert lost_offsets(Manifest(), log) == range(start, local)
+
+
+def test_what_retention_has_deleted_is_not_lost() -> None:
+    log = leader_log(50, (1, 3), start=3, local=30)
+    assert not lost_offsets(manifest_of(log_start=30), log)
+    assert lost_offsets(manifest_of(log_start=29), log) == range(29, 30)
