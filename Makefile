@@ -7,7 +7,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint format sim chaos drill fuzz crash clean
+.PHONY: help setup demo test test-whole test-fast lint format sim chaos drill fuzz crash clean
 .PHONY: bench bench-quick bench-record bench-check
 
 help: ## list the targets
@@ -39,12 +39,17 @@ format: $(STAMP) ## let ruff format and fix
 
 # Folders whose tests have both cores to themselves, or a load that is to be the whole load.
 ALONE := tests/simulation tests/chaos tests/faults
+# Of the other tests, which wait for servers half of the time: two for each core.
+PROCESSES ?= 4
 
 test: lint ## lint and the whole test suite
 	@failed=0; \
 	$(BIN)/pytest $(ALONE) || failed=1; \
-	$(BIN)/pytest --numprocesses=2 $(addprefix --ignore=,$(ALONE)) || failed=1; \
+	$(BIN)/pytest --numprocesses=$(PROCESSES) $(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
+
+test-whole: ## the whole test suite, and in it every seed and bug that `make test` samples (an hour)
+	SPARKLOG_WHOLE=1 $(MAKE) test
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 	$(BIN)/pytest tests/unit tests/lint

@@ -158,6 +158,7 @@ def test_what_opens_the_remote_dir_goes_to_every_broker_and_to_no_waiting_spare(
     case.calls.asking_spares = {"spare-1"}
     case.engine.end("broker-1", JobLost("its executor died"))
     wait_for(lambda: "spare-1" in case.calls.work)
+    case.engine.end("spare-1", {"outcome": "stopped"})  # nobody in it hears of the stop
     case.launcher.stop()
     assert told == {"broker-1": opening, "broker-2": opening, "spare-1": None}
     assert case.calls.work["spare-1"]["remote_options"] == opening
