@@ -201,7 +201,8 @@ class RemoteLogManager:
         try:
             if led.state is None:
                 await self._begin(led)
-            await self._copy_segments(led)
+            if partition.config.copies_segments:
+                await self._copy_segments(led)
             await self._apply_retention(led)
             await self._follow_log_start(led)
             await self._collect_garbage(led)
@@ -469,6 +470,8 @@ def _tiered_start(log_start_offset: int, state: FollowerState) -> TieredStart:
 
 
 def copy_lag_bytes(partition: Partition) -> int:
-    """Bytes of sealed segments that are not in the bucket."""
+    """Bytes of sealed segments that are to be in the bucket and are not."""
+    if not partition.config.copies_segments:
+        return 0
     log = partition.log
     return sum(s.size for s in log.segments[:-1] if s.next_offset > log.tiered_end_offset)

@@ -20,6 +20,13 @@ TIERING_SETTINGS: tuple[Setting, ...] = (
         "retention.bytes then count both tiers.",
     ),
     Setting(
+        name="remote.log.copy.disable",
+        kind="BOOLEAN",
+        default=False,
+        doc="Whether a tiered topic is copied no more. What is in the remote_dir can be read until "
+        "it is too old; new records stay on the brokers' disks (KIP-950).",
+    ),
+    Setting(
         name="local.retention.ms",
         kind="LONG",
         default=LIKE_WHOLE_LOG,

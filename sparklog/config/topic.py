@@ -266,6 +266,7 @@ class TopicConfig:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    remote_log_copy_disable: bool = False
     remote_storage_enable: bool = False
     retention_bytes: int = NO_LIMIT
     retention_ms: int = 7 * DAY_MS
@@ -285,6 +286,11 @@ class TopicConfig:
     def deletes(self) -> bool:
         """Whether old segments are deleted by age and size."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def copies_segments(self) -> bool:
+        """Whether sealed segments are copied to the remote_dir."""
+        return self.remote_storage_enable and not self.remote_log_copy_disable
 
     @property
     def local_retention(self) -> tuple[int, int]:
@@ -339,7 +345,13 @@ class TopicConfig:
             ("retention.ms", self.local_retention_ms, self.retention_ms),
             ("retention.bytes", self.local_retention_bytes, self.retention_bytes),
         ):
-            if local > whole != NO_LIMIT or (local == NO_LIMIT != whole):
+            if self.remote_storage_enable and self.remote_log_copy_disable:
+                if local not in (LIKE_WHOLE_LOG, whole):
+                    raise ConfigError(
+                        f"local.{name}={local} does not go with remote.log.copy.disable=true: what "
+                        f"is not copied stays on the disks for {name}={whole}; expected that, or -2"
+                    )
+            elif local > whole != NO_LIMIT or (local == NO_LIMIT != whole):
                 raise ConfigError(
                     f"local.{name}={local} is more than {name}={whole}; expected at most that, or "
                     f"-2 for the same"

@@ -35,5 +35,6 @@ def test_every_setting_is_read_somewhere() -> None:
         "cleanup_policy",
         "local_retention_ms",
         "local_retention_bytes",
+        "remote_log_copy_disable",
     }
     assert fields - attributes_read() - ready == UNREAD.keys()

@@ -87,8 +87,8 @@ def _check_stays_tiered(before: Mapping[str, str], after: Mapping[str, str]) -> 
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
             f"{name} cannot be switched off: the records that are only in the remote_dir would be "
-            "lost. Copy the topic to another one, or keep new records on the disks with "
-            "local.retention.ms and local.retention.bytes",
+            "lost. With remote.log.copy.disable=true nothing more is copied there, and what is "
+            "there can be read until it is too old",
         )
 
 

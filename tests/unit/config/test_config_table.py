@@ -175,6 +175,16 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
             {"local.retention.bytes": "-1", "retention.bytes": "7"},
             "local.retention.bytes=-1 is more than retention.bytes=7",
         ),
+        (
+            {
+                "remote.storage.enable": "true",
+                "remote.log.copy.disable": "true",
+                "retention.ms": "7",
+                "local.retention.ms": "6",
+                "cleanup.policy": "delete",
+            },
+            "local.retention.ms=6 does not go with remote.log.copy.disable=true",
+        ),
     ],
 )
 def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
@@ -189,6 +199,7 @@ def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
         ({}, (7 * 86_400_000, -1)),
         ({"local.retention.ms": "5", "local.retention.bytes": "6"}, (5, 6)),
         ({"retention.ms": "-1", "local.retention.ms": "-1"}, (-1, -1)),
+        ({"remote.log.copy.disable": "true", "local.retention.bytes": "-1"}, (7 * 86_400_000, -1)),
         ({"retention.ms": "-1", "local.retention.ms": "9", "retention.bytes": "3"}, (9, 3)),
     ],
 )

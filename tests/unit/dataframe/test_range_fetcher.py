@@ -14,7 +14,7 @@ from sparklog.dataframe.options import ReadOptions
 from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.range_fetcher import RangeFetcher
 from sparklog.errors import CorruptBatchError
-from sparklog.types import TopicPartition
+from sparklog.types import Endpoint, TopicPartition
 from tests.support.batches import batch
 
 TP = TopicPartition("t", 0)
@@ -53,7 +53,7 @@ def answered(offset: int, high_watermark: int) -> Fetched:
 
 def fetcher(client: Any, end: int) -> RangeFetcher:
     item = OffsetRange(topic_partition=TP, start=0, end=end)
-    options = ReadOptions(topics=("t",), bootstrap="127.0.0.1:1")
+    options = ReadOptions(topics=("t",), bootstrap=(Endpoint("127.0.0.1", 1),))
     return RangeFetcher(
         cast(BlockingDataClient, client), item, options, CorruptBatches(TP, 0, end, fail=True)
     )

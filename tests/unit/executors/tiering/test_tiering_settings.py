@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from sparklog.executors.replica_manager import apply_retention
+from sparklog.executors.tiering.remote_log_manager import copy_lag_bytes
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.types import ResourceType
 from tests.support.waiting import until
@@ -100,6 +102,58 @@ def test_how_long_a_fetch_waits_for_the_bucket() -> None:
         arrives.cancel()
 
     run_tiered(test)
+
+
+def test_nothing_more_is_copied_and_what_was_is_read_until_it_is_too_old() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(local_retention_bytes="-2")
+        await tiered.fill(60)
+        await tiered.tier()
+        copied, end = objects_of(tiered), tiered.partition.log.tiered_end_offset
+        assert len(copied) > 10
+        await set_topic(tiered, remote_log_copy_disable="true")
+        await tiered.fill(60)
+        await tiered.tier()
+        assert objects_of(tiered) == copied
+        assert copy_lag_bytes(tiered.partition) == 0
+        assert await tiered.read_all() == tiered.values
+        await retain(tiered, 15_000)
+        log = tiered.partition.log
+        assert 0 < log.log_start_offset < end
+        assert await tiered.read_all(log.log_start_offset) == tiered.values[log.log_start_offset :]
+        await retain(tiered, 4_000)
+        assert end < log.log_start_offset == log.local_log_start_offset < 120
+        assert await tiered.read_all(log.log_start_offset) == tiered.values[log.log_start_offset :]
+        await alter(tiered, remote_object_delete_delay_ms="0")
+        await tiered.tier()
+        assert objects_of(tiered) == []
+        await set_topic(tiered, remote_log_copy_disable="false")
+        await tiered.tier()
+        assert len(objects_of(tiered)) > 2
+        assert await tiered.read_all(log.log_start_offset) == tiered.values[log.log_start_offset :]
+
+    run_tiered(test)
+
+
+async def set_topic(tiered: TieredRig, **values: str) -> None:
+    """Set settings of the topic, and wait until they are in force."""
+    client = await tiered.client()
+    await client.alter(ResourceType.TOPIC, "t", **values)
+    version = tiered.rig.control.image.version
+    await until(
+        lambda: all(
+            each.replica_manager.image.version >= version for each in tiered.rig.brokers.values()
+        )
+    )
+
+
+async def retain(tiered: TieredRig, size: int) -> None:
+    """Retention by size, in both tiers."""
+    await set_topic(tiered, retention_bytes=str(size))
+    for _ in range(2):  # the files after the bucket
+        await tiered.tier()
+        for broker in tiered.rig.brokers.values():
+            apply_retention(broker.replica_manager)
 
 
 @pytest.mark.parametrize("value", ["false", None])
