@@ -108,7 +108,7 @@ class RestorePlan:
 
     @property
     def not_copied(self) -> list[str]:
-        """The topics of users that were never copied to the remote_dir."""
+        """The topics of users that are not copied to the remote_dir."""
         return sorted(self.partitions.keys() - self.tiered - INTERNAL_TOPICS)
 
     def brokers_to_start(self, asked: int | None) -> int:
@@ -215,9 +215,9 @@ def plan_restore(
     if plan.not_copied and not accept_loss:
         names = ", ".join(plan.not_copied)
         raise StartError(
-            f"these topics are not tiered, so nothing is left of their records: {names}; bring a "
-            "disk back and start the cluster as usual, or accept the loss (accept_loss=True, "
-            "--accept-loss): then they begin empty"
+            f"these topics are not copied to the remote_dir, so their records are lost: {names}; "
+            "bring a disk back and start the cluster as usual, or accept the loss "
+            "(accept_loss=True, --accept-loss): then they begin empty, or with what was copied once"
         )
     return plan
 
@@ -226,11 +226,11 @@ def _plan_of(image: ClusterImage, config: BrokerConfig) -> RestorePlan:
     tiered = (
         name
         for name in image.topics
-        if TopicConfig.resolve(image.topic_overrides(name), config).remote_storage_enable
+        if TopicConfig.resolve(image.topic_overrides(name), config).copies_segments
     )
     return RestorePlan(
         cluster_id=image.cluster_id,
-        topic_ids=frozenset(image.topics_by_id.keys() | image.remote_deletes),
+        topic_ids=frozenset(image.topics_by_id.keys() | image.remote_deletes.keys()),
         brokers=sum(broker.registered for broker in image.brokers.values()),
         partitions={topic.name: len(topic.partitions) for topic in image.topics.values()},
         tiered=frozenset(tiered),

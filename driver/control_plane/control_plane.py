@@ -287,7 +287,11 @@ class ControlPlane:
         image = self.image.copy()
         runtime = self.runtime
         self._controller = Controller(
-            image, self.config, new_id=runtime.new_id, now_ms=runtime.monotonic_ms()
+            image,
+            self.config,
+            new_id=runtime.new_id,
+            wall_ms=runtime.wall_ms,
+            now_ms=runtime.monotonic_ms(),
         )
 
     # -- taking over

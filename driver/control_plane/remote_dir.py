@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sparklog.driver.control_plane.controller import is_tiered
 from sparklog.errors import StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.storage_backends.registry import open_backend, open_file_half
@@ -67,11 +68,7 @@ def open_remote_logs(remote_dir: str, storage_options: Mapping[str, Any]) -> "Re
 
 
 def _tiered_topics(image: ClusterImage) -> list[str]:
-    return sorted(
-        name
-        for name in image.topics
-        if image.topic_overrides(name).get("remote.storage.enable") == "true"
-    )
+    return sorted(name for name in image.topics if is_tiered(image, name))
 
 
 def _named(topics: list[str]) -> str:

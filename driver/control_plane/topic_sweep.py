@@ -28,7 +28,7 @@ FIRST_SWEEP_S: Final = 600.0
 SWEEP_EVERY_S: Final = 3600.0
 #: For how long a topic must have been deleted.  A reader's plan may name its objects for a while.
 DELETED_MS: Final = 24 * 3_600_000
-#: Objects that are deleted in one go; the end of the control plane waits for no more.
+#: About as many objects are deleted in one go; the end of the control plane waits for it.
 OBJECTS_AT_ONCE: Final = 5_000
 #: Unknown topics that a warning names; it counts the others.
 NAMED_MAX: Final = 20
@@ -82,14 +82,13 @@ class TopicSweep:
 
     async def sweep(self) -> None:
         """Sweep once.  Raises KafkaError, StorageError."""
-        # Before the confirmation: a repaired journal may have these topics again.
-        deleted = sorted(self._image().remote_deletes)
-        cluster_id = self._image().cluster_id
         await self._confirm_leadership()
-        store = await run_blocking(lambda: self._open_own(cluster_id))
+        store = await run_blocking(self._open_own, self._image().cluster_id)
         gone: set[UUID] = set()
         objects = 0
-        for topic_id in deleted:
+        for topic_id, deleted_ms in list(self._image().remote_deletes.items()):
+            if deleted_ms > self._wall_ms() - DELETED_MS:
+                continue
             try:
                 objects += await self._sweep_topic(store, topic_id, gone)
             except StorageError as error:
@@ -115,21 +114,21 @@ class TopicSweep:
     async def _sweep_topic(self, store: "RemoteLogService", topic_id: UUID, gone: set[UUID]) -> int:
         """Sweep one topic; return how many objects were deleted."""
         objects = 0
-        while True:
-            swept = await run_blocking(
-                store.sweep_topic, topic_id, self._wall_ms(), DELETED_MS, OBJECTS_AT_ONCE
-            )
+        while topic_id in self._image().remote_deletes:
+            # A journal that was repaired meanwhile may have the topic again.
+            await self._confirm_leadership()
+            swept = await run_blocking(store.sweep_topic, topic_id, OBJECTS_AT_ONCE)
             objects += swept.objects
             if swept.is_finished:
                 gone.add(topic_id)
-            if swept.is_finished or not swept.is_due:
-                return objects
+                break
+        return objects
 
     async def _look_for_unknown(self, store: "RemoteLogService") -> None:
         """Warn of topics that the journal does not know, when they are first seen."""
         in_store = await run_blocking(store.unknown_topics, ())
         image = self._image()  # after the look: the topics may be new
-        known = image.topics_by_id.keys() | image.remote_deletes
+        known = image.topics_by_id.keys() | image.remote_deletes.keys()
         before, self._unknown = self._unknown, [each for each in in_store if each not in known]
         if not set(self._unknown) <= set(before):
             more = len(self._unknown) - NAMED_MAX

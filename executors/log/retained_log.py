@@ -92,17 +92,17 @@ class RetainedLog(DurableLog):
     def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
         """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
-        In a tiered log only the log start counts: ``local_retention_offset`` has the other rules,
-        unless nothing is copied any more.
+        In a tiered log only the log start counts: ``local_retention_offset`` has the other rules.
         Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
         if self.truncating or self.replacing:
             return 0
+        config = self.config
         first_before = self._segments[0].base_offset
         count = count_deletable(
             self.segments,
-            limits=self._limits_of_files(),
+            limits=NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config),
             log_start_offset=self._log_start_offset,
             log_end_offset=self.log_end_offset,
             stable_offset=stable_offset,
@@ -121,17 +121,21 @@ class RetainedLog(DurableLog):
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
 
-    def _limits_of_files(self) -> RetentionLimits:
-        """The limits by which segments go that may be in the files alone.
+    def expired_offset(self, now_ms: int, stable_offset: int) -> int:
+        """Where a tiered log would start after the retention of the whole log, by its files alone.
 
-        Those of a tiered log are copied first.  Where nothing is copied any more, they have the
-        limits of the log once all older records, in the bucket, are gone.
+        It is for a log that is copied no more, once all older records, in the bucket, are gone.
         """
-        config = self.config
-        has_older = self._log_start_offset < self._local_log_start_offset
-        if config.copies_segments or (config.remote_storage_enable and has_older):
-            return NO_LIMITS
-        return RetentionLimits.whole_log(config)
+        count = count_deletable(
+            self.segments,
+            limits=RetentionLimits.whole_log(self.config),
+            log_start_offset=self._log_start_offset,
+            log_end_offset=self.log_end_offset,
+            stable_offset=stable_offset,
+            now_ms=now_ms,
+        )
+        is_all = count == len(self._segments)
+        return self.log_end_offset if is_all else self._segments[count].base_offset
 
     def local_retention_offset(self, now_ms: int, stable_offset: int) -> int:
         """The local log start offset after the local retention of a tiered log (KIP-405).

@@ -201,8 +201,7 @@ class RemoteLogManager:
         try:
             if led.state is None:
                 await self._begin(led)
-            if partition.config.copies_segments:
-                await self._copy_segments(led)
+            await self._copy_segments(led)
             await self._apply_retention(led)
             await self._follow_log_start(led)
             await self._collect_garbage(led)
@@ -277,7 +276,7 @@ class RemoteLogManager:
     async def _copy_segments(self, led: Leadership) -> None:
         """Copy the segments that can be copied now, for COPY_S at most: others have their turn."""
         began_ms = self._replica_manager.monotonic_ms()
-        while led.state is not None:
+        while led.state is not None and led.partition.config.copies_segments:
             if self._replica_manager.monotonic_ms() - began_ms > COPY_S * 1000:
                 self._look_again.set()
                 return
@@ -319,19 +318,22 @@ class RemoteLogManager:
 
     async def _apply_retention(self, led: Leadership) -> None:
         """Move the log start by age and size of the whole log, both tiers together."""
-        partition, log = led.partition, led.partition.log
-        config = partition.config
-        if led.state is None or not led.state.segments or not config.deletes:
+        log, config = led.partition.log, led.partition.config
+        if led.state is None or not config.deletes:
             return
-        end = led.state.end_offset
-        offset = await self._call(
-            led,
-            "retained_from",
-            retention_ms=config.retention_ms,
-            retention_bytes=config.retention_bytes,
-            local_bytes_above=sum(s.size for s in log.segments if s.base_offset >= end),
-            now_ms=self._now_ms(),
-        )
+        offset, end = NO_OFFSET, led.state.end_offset
+        if led.state.segments:
+            offset = await self._call(
+                led,
+                "retained_from",
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                local_bytes_above=sum(s.size for s in log.segments if s.base_offset >= end),
+                now_ms=self._now_ms(),
+            )
+        elif not config.copies_segments:
+            # What is not copied does not expire with the segments in the bucket.
+            offset = log.expired_offset(self._now_ms(), led.partition.unclamped_last_stable_offset)
         if offset > log.log_start_offset:
             await self._advance_log_start(led, offset)
 
@@ -367,14 +369,6 @@ class RemoteLogManager:
         led.sweep_at_ms = self._replica_manager.monotonic_ms() + SWEEP_EVERY_MS
         swept: SweptOrphans = await self._call(led, "sweep_orphans", self._now_ms(), ORPHAN_MS)
         self.metrics.orphans_deleted += swept.deleted
-        if swept.doubtful:
-            logger.error(
-                "%s: %d objects in the remote_dir are named by no manifest, more than copies can "
-                "have left; they are kept. If the manifest has lost commits, restore it from a "
-                "copy; otherwise delete the objects (docs/tiering.md)",
-                led.partition.topic_partition,
-                swept.doubtful,
-            )
 
     # following
 

@@ -323,6 +323,7 @@ class Consumer:
         fetched = value_or_raise(tp, answer)
         self._buffer.note_readable(tp, self._readable_until(fetched))
         if not fetched.records:
+            self._doubted.pop(tp, None)
             self._check_stall(tp, position, fetched, has_room)
             return
         self._stalled.pop(tp, None)

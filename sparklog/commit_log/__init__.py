@@ -16,6 +16,7 @@ from sparklog.commit_log.file_names import (
     checkpoint_numbers,
     commit_name,
     commit_numbers,
+    is_commit_log_file,
 )
 from sparklog.commit_log.kind import CommitLogError, CommitLogKind, CommitState
 
@@ -34,4 +35,5 @@ __all__ = [
     "commit_numbers",
     "decode_document",
     "encode_document",
+    "is_commit_log_file",
 ]

@@ -28,5 +28,10 @@ def checkpoint_numbers(names: Iterable[str]) -> list[int]:
     return _numbers(_CHECKPOINT, names)
 
 
+def is_commit_log_file(name: str) -> bool:
+    """Whether this is the name of a commit or a checkpoint."""
+    return bool(_COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name))
+
+
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
     return sorted(int(found[1]) for name in names if (found := pattern.fullmatch(name)))

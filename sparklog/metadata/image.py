@@ -51,8 +51,8 @@ class ClusterImage:
 
     ``deferred_factors`` are the topics that have fewer replicas than their replication factor,
     because there were too few brokers when they were created.  ``remote_deletes`` are the ids of
-    deleted topics that the remote_dir still has something of.  ``replay`` is the only mutator, also
-    of the indexes.  Equality compares complete states.
+    deleted topics that the remote_dir still has something of, and when they were deleted (ms).
+    ``replay`` is the only mutator, also of the indexes.  Equality compares complete states.
     """
 
     version: int = 0
@@ -65,7 +65,7 @@ class ClusterImage:
     topics_by_id: dict[UUID, TopicImage] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     deferred_factors: set[str] = field(default_factory=set)
-    remote_deletes: set[UUID] = field(default_factory=set)
+    remote_deletes: dict[UUID, int] = field(default_factory=dict)
     _index: ReplicaIndex = field(init=False, repr=False, compare=False)
     _history: ChangeHistory = field(init=False, repr=False, compare=False)
 
@@ -125,9 +125,9 @@ class ClusterImage:
             case TopicDeleted():
                 self._delete_topic(record)
             case RemoteDeleteMarked():
-                self.remote_deletes.add(record.topic_id)
+                self.remote_deletes[record.topic_id] = record.time_ms
             case RemoteDeleteFinished():
-                self.remote_deletes.discard(record.topic_id)
+                self.remote_deletes.pop(record.topic_id, None)
             case ReplicationFactorDeferred():
                 self._defer_factor(record)
             case ConfigChanged():
@@ -215,8 +215,8 @@ class ClusterImage:
             yield TopicCreated(topic=topic.name, topic_id=topic.topic_id, partitions=states)
         for name in sorted(self.deferred_factors):
             yield ReplicationFactorDeferred(topic=name, deferred=True)
-        for topic_id in sorted(self.remote_deletes):
-            yield RemoteDeleteMarked(topic_id=topic_id)
+        for topic_id, time_ms in self.remote_deletes.items():
+            yield RemoteDeleteMarked(topic_id=topic_id, time_ms=time_ms)
         for (resource_type, resource_name), overrides in self.configs.items():
             for name, value in overrides.items():
                 yield ConfigChanged(
@@ -332,5 +332,5 @@ class ClusterImage:
         self._index.check_invariants(self.partitions())
         assert all(overrides for overrides in self.configs.values())
         assert self.deferred_factors <= self.topics.keys()
-        assert self.remote_deletes.isdisjoint(self.topics_by_id)
+        assert self.remote_deletes.keys().isdisjoint(self.topics_by_id)
         assert self.next_producer_id >= 0

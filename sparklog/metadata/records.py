@@ -113,12 +113,13 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteDeleteMarked:
-    """A tiered topic was deleted, and what the remote_dir has of it is to be deleted.
+    """A tiered topic was deleted at a time (ms), and what the remote_dir has of it is to go.
 
     It is KIP-405's DELETE_PARTITION_MARKED, for all partitions of the topic.
     """
 
     topic_id: UUID
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ Owns: where each object lies below the root of the store.  Must not know what is
 
 ``cluster.json`` names the cluster that the store belongs to.  A partition has the folder
 ``<topic id>/<partition>``, with the manifest in ``manifest`` and the objects of segments in
-``segments``.  ``<topic id>/deleted.json`` is the tombstone of a topic that the cluster does not
-have any more.  The id of a segment begins with its base offset and the leader epoch of the broker
-that has copied it, and ends with the time of the copy and a random part.  So an orphan, which no
-manifest names, tells its age.
+``segments``.  ``lost.json`` is there after a leader has found that the manifest lacks records, and
+while it is there, nothing of the partition is deleted.  The id of a segment begins with its base
+offset and the leader epoch of the broker that has copied it, and ends with the time of the copy and
+a random part.  So an orphan, which no manifest names, tells its age.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 CLUSTER_FILE: Final = "cluster.json"
-TOMBSTONE_FILE: Final = "deleted.json"
+LOST_FILE: Final = "lost.json"
 LOG_SUFFIX: Final = ".log"
 INDEXES_SUFFIX: Final = ".indexes"
 
@@ -33,10 +33,6 @@ def topic_of(name: str) -> UUID | None:
     return topic_id if str(topic_id) == name else None
 
 
-def tombstone_file(topic_id: UUID) -> str:
-    return f"{topic_id}/{TOMBSTONE_FILE}"
-
-
 def partition_of(name: str) -> int | None:
     """The partition that a folder of a topic belongs to; None for other names."""
     return int(name) if _PARTITION.fullmatch(name) else None
@@ -52,6 +48,10 @@ def manifest_folder(topic_id: UUID, partition: int) -> str:
 
 def segments_folder(topic_id: UUID, partition: int) -> str:
     return f"{partition_folder(topic_id, partition)}/segments"
+
+
+def lost_file(topic_id: UUID, partition: int) -> str:
+    return f"{partition_folder(topic_id, partition)}/{LOST_FILE}"
 
 
 def segment_id(base_offset: int, leader_epoch: int, now_ms: int, nonce: bytes) -> str:

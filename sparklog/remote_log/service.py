@@ -195,6 +195,8 @@ class RemoteLogService:
             is_lost = takeover.ends_below_start(manifest_log.manifest, log)
             start = takeover.log_start(manifest_log.manifest, log)
             lost = takeover.lost_offsets(manifest_log.manifest, log)
+            if lost and not is_lost:
+                self._tell_loss(partition, lost)
             commit(
                 manifest_log,
                 lambda each: (
@@ -202,14 +204,17 @@ class RemoteLogService:
                 ),
                 now_ms,
             )
-            if lost and not is_lost:
-                logger.error(
-                    "%s: the records at the offsets [%d, %d) are in neither tier, so the log "
-                    "starts above them and its older segments go; if this store is an old copy, "
-                    "stop the cluster and bring a newer one (docs/tiering.md)",
-                    *(manifest_log.url, lost.start, lost.stop),
-                )
             return _state(manifest_log.manifest)
+
+    def _tell_loss(self, partition: RemotePartition, lost: range) -> None:
+        """Keep what is left of the partition for an operator, and say so."""
+        path, (start, stop) = names.lost_file(*partition), (lost.start, lost.stop)
+        self._remote.put_if_absent(path, json.dumps({"from": start, "to": stop}).encode())
+        logger.error(
+            "the records of %s-%d at the offsets [%d, %d) are in neither tier, so the log starts "
+            "above them; older objects stay until you delete %s/%s (docs/tiering.md)",
+            *(*partition, start, stop, self._remote.url, path),
+        )
 
     def copy(self, job: CopyJob) -> RemoteSegment:
         """Copy a segment.  It is not in the log before ``add_segment``.
@@ -278,10 +283,10 @@ class RemoteLogService:
 
     def collect_garbage(self, partition: RemotePartition, delay_ms: int, now_ms: int) -> int:
         """Delete the objects of segments that left the manifest at least ``delay_ms`` ago, at most
-        GARBAGE_SEGMENTS_MAX; return how many segments."""
+        GARBAGE_SEGMENTS_MAX; return how many segments.  After a loss nothing is: see ``names``."""
         with self._manifests.leading(partition) as manifest_log:
             due = manifest_log.manifest.garbage_due(now_ms, delay_ms)[:GARBAGE_SEGMENTS_MAX]
-        if not due:
+        if not due or self._remote.exists(names.lost_file(*partition)):
             return 0
         # Garbage stays garbage, so readers need not wait for this.
         folder = names.segments_folder(*partition)
@@ -302,28 +307,24 @@ class RemoteLogService:
         """Delete the objects of copies that began at least ``age_ms`` ago and that no manifest
         names, as their garbage neither.
 
-        ``age_ms`` is well above COPY_MS_MAX, for instance a day.  Unfinished uploads stay, and so
-        does everything if there are so many orphans that the manifest is in doubt.
+        ``age_ms`` is well above COPY_MS_MAX.  After a loss nothing is deleted: see ``names``.
         """
         assert age_ms > COPY_MS_MAX, "a copy that may still be added is no orphan"
+        if self._remote.exists(names.lost_file(*partition)):
+            return SweptOrphans(deleted=0, unknown=0)
         folder = names.segments_folder(*partition)
         found = self._remote.list(folder)
         with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.confirm_leadership()
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
-            if sweep.are_doubtful(orphans, manifest):
-                return SweptOrphans(deleted=0, unknown=unknown, doubtful=len(orphans))
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])
         return SweptOrphans(deleted=len(orphans), unknown=unknown)
 
     # -- topics, for the control plane
 
-    def sweep_topic(self, topic_id: UUID, now_ms: int, age_ms: int, objects_max: int) -> SweptTopic:
-        """Delete at most ``objects_max`` objects of a topic that was deleted ``age_ms`` ago.
-
-        See ``sweep.sweep_topic``.
-        """
-        return sweep.sweep_topic(self._remote, topic_id, now_ms, age_ms, objects_max)
+    def sweep_topic(self, topic_id: UUID, objects_max: int) -> SweptTopic:
+        """Delete about ``objects_max`` objects of a deleted topic.  See ``sweep.sweep_topic``."""
+        return sweep.sweep_topic(self._remote, topic_id, objects_max)
 
     def unknown_topics(self, known_topic_ids: Collection[UUID]) -> list[UUID]:
         """The topics in the store that are not among these, sorted.  Nothing deletes them."""

@@ -20,7 +20,7 @@ def test_topics_that_are_not_tiered_are_named() -> None:
         await client.create_topic("a")
         await client.create_topic("c", 3, remote_storage_enable="true")
         journal_dir = f"memory://{rig.disk_name}/journal"
-        with pytest.raises(StartError, match=r"of their records: a, b; bring a disk back"):
+        with pytest.raises(StartError, match=r"records are lost: a, b; bring a disk back"):
             plan_restore(journal_dir, None, None, accept_loss=False)
         image = rig.control.image
         assert plan_restore(journal_dir, {}, {}, accept_loss=True) == RestorePlan(

@@ -5,6 +5,7 @@ randomness, or where records are stored; time comes in as an argument and new id
 that is passed in.
 """
 
+from sparklog.driver.control_plane.controller.configs import is_tiered
 from sparklog.driver.control_plane.controller.controller import (
     BrokenImageError,
     Controller,
@@ -29,4 +30,5 @@ __all__ = [
     "RemoteDeletesFinished",
     "TimePassed",
     "WarnOperator",
+    "is_tiered",
 ]

@@ -80,6 +80,14 @@ def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> N
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+def is_tiered(image: ClusterImage, topic: str) -> bool:
+    """Whether segments of the topic may be in the remote_dir.
+
+    The setting has no default of brokers, and cannot be switched off.
+    """
+    return image.topic_overrides(topic).get("remote.storage.enable") == "true"
+
+
 def _check_stays_tiered(before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind."""
     name = "remote.storage.enable"

@@ -124,6 +124,7 @@ class Controller:
         image: the committed image; the controller changes it.
         config: the settings that the cluster was started with.
         new_id: makes topic ids.
+        wall_ms: the time of day.
         now_ms: the time, in milliseconds of a clock that never goes back.
     """
 
@@ -133,6 +134,7 @@ class Controller:
         config: BrokerConfig,
         *,
         new_id: Callable[[], UUID],
+        wall_ms: Callable[[], int],
         now_ms: int,
     ) -> None:
         self.image = image
@@ -140,6 +142,7 @@ class Controller:
         self._config = config
         self._config_changes: Mapping[str, str] = {}
         self._new_id = new_id
+        self._wall_ms = wall_ms
         self._sessions = Sessions(timeout_ms=config.broker_session_timeout_ms)
         self._sessions.start_grace_period(image, now_ms)
         self._recoveries = UncleanRecoveries(self._sessions)
@@ -224,7 +227,7 @@ class Controller:
                     image, config, self._brokers_awaited, event, self._new_id, now_ms
                 )
             case DeleteTopicsRequest():
-                return delete_topics(image, config, event)
+                return delete_topics(image, config, event, self._wall_ms())
             case RemoteDeletesFinished():
                 return finish_remote_deletes(image, event.topic_ids)
             case CreatePartitionsRequest():

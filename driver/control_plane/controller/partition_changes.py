@@ -192,7 +192,7 @@ class PartitionChanges:
                 is_alive=self._is_alive,
                 in_controlled_shutdown=self._in_controlled_shutdown,
                 unclean=config.unclean_leader_election_enable,
-                tiered=config.remote_storage_enable and bool(self._config.remote_dir),
+                tiered=config.copies_segments and bool(self._config.remote_dir),
             )
         return rules
 

@@ -19,6 +19,7 @@ from sparklog.driver.control_plane.controller.assignments import (
 from sparklog.driver.control_plane.controller.configs import (
     check_topic_configs,
     check_topic_rules,
+    is_tiered,
     unique_names,
 )
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
@@ -249,8 +250,9 @@ def _source(setting: Setting, config: BrokerConfig, overrides: dict[str, str]) -
 
 
 def delete_topics(
-    image: ClusterImage, config: BrokerConfig, request: DeleteTopicsRequest
+    image: ClusterImage, config: BrokerConfig, request: DeleteTopicsRequest, wall_ms: int
 ) -> Decision:
+    """``wall_ms`` is the time of day, for what is deleted in the remote_dir a day later."""
     times = Counter(_identity(image, wanted) for wanted in request.topics)
     records: list[Record] = []
     responses: list[DeletableTopicResult] = []
@@ -271,8 +273,8 @@ def delete_topics(
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the topic twice")
             check_not_internal(topic.name, "delete it")
             records.append(TopicDeleted(topic=topic.name, topic_id=topic.topic_id))
-            if TopicConfig.resolve(image.topic_overrides(topic.name), config).remote_storage_enable:
-                records.append(RemoteDeleteMarked(topic_id=topic.topic_id))
+            if is_tiered(image, topic.name):
+                records.append(RemoteDeleteMarked(topic_id=topic.topic_id, time_ms=wall_ms))
             responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.topic_id))
         except KafkaError as error:
             responses.append(
@@ -315,7 +317,7 @@ def _require_topic(image: ClusterImage, name: str) -> TopicImage:
 
 def finish_remote_deletes(image: ClusterImage, topic_ids: Collection[UUID]) -> Decision:
     """The remote_dir has nothing of these deleted topics any more."""
-    gone = sorted(image.remote_deletes.intersection(topic_ids))
+    gone = sorted(image.remote_deletes.keys() & set(topic_ids))
     return Decision(records=tuple(RemoteDeleteFinished(topic_id=each) for each in gone))
 
 

@@ -63,6 +63,7 @@ class RangeFetcher:
                 try:
                     fetched = self._take(offset)
                     if fetched is None or not fetched.records:
+                        doubted = -1
                         offset = self._offset_after_empty(offset, fetched, waiting)
                         if offset < end:
                             self._pending = self._fetch(offset)

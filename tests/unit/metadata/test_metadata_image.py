@@ -145,13 +145,13 @@ def test_a_deferred_replication_factor_lasts_until_it_is_reached_or_the_topic_de
 def test_a_deleted_topic_is_known_until_the_remote_dir_has_nothing_of_it() -> None:
     image = an_image()
     image.replay(TopicDeleted(topic="other", topic_id=OTHER))
-    image.replay(RemoteDeleteMarked(topic_id=OTHER))
-    assert image.remote_deletes == {OTHER}
+    image.replay(RemoteDeleteMarked(topic_id=OTHER, time_ms=5))
+    assert image.remote_deletes == {OTHER: 5}
     assert image.copy() == image
     image.check_invariants()
     for _ in range(2):
         image.replay(RemoteDeleteFinished(topic_id=OTHER))
-        assert image.remote_deletes == set()
+        assert image.remote_deletes == {}
 
 
 def test_a_copy_is_equal_and_changes_on_its_own() -> None:

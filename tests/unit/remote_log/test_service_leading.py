@@ -101,7 +101,7 @@ def test_all_segments_go_when_the_files_begin_above_their_end(
     assert take_over(store, log) == RemoteLogState(31, NO_OFFSET, 0, 0, 0)
     assert contents(store) == ([], 31, tuple(ids([A, B, C])))
     [told] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert "the records at the offsets [0, 31) are in neither tier" in told
+    assert "at the offsets [0, 31) are in neither tier" in told
 
 
 def test_all_segments_go_when_the_files_begin_above_the_divergence() -> None:

@@ -8,7 +8,7 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.remote_log import names
 from sparklog.remote_log.service import SweptOrphans, SweptTopic
-from sparklog.remote_log.sweep import ORPHANS_MAX, find_orphans, sweep_topic
+from sparklog.remote_log.sweep import find_orphans, sweep_topic
 from sparklog.storage_backends.base import TEMPORARY_PREFIX, FileHalf, StorageBackend
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
@@ -120,53 +120,36 @@ def files_of(store: FileHalf, folder: str) -> list[str]:
     return found
 
 
-def sweep_until_finished(store: StorageBackend, topic_id: UUID, now_ms: int) -> int:
-    """Sweep a topic that is due; return how many objects went."""
+def sweep_until_finished(store: StorageBackend, topic_id: UUID, objects_max: int = 4) -> int:
+    """Sweep a topic; return how many objects went."""
     objects = 0
     while True:
-        swept = sweep_topic(store, topic_id, now_ms, DAY_MS, 4)
-        assert swept.is_due
-        assert swept.objects <= 4
+        swept = sweep_topic(store, topic_id, objects_max)
+        assert swept.objects <= objects_max
         objects += swept.objects
         if swept.is_finished:
             return objects
 
 
-NOT_DUE = SweptTopic(is_due=False, is_finished=False, objects=0)
-
-
-def test_a_deleted_topic_goes_a_day_after_it_was_first_seen(store: FileHalf) -> None:
+def test_a_deleted_topic_goes_and_others_stay(store: FileHalf) -> None:
     for each in (KNOWN, GONE):
         put_topic(store, each)
     store.put("cluster.json", b"{}")
     store.put("not-a-topic/file", b"x")
     others = [path for path in files_of(store, "") if str(GONE) not in path]
     service = service_of(store)
-    assert service.sweep_topic(GONE, HOUR_MS, DAY_MS, 100) == NOT_DUE
-    assert files_of(store, str(GONE))[-1] == names.tombstone_file(GONE)
-    late = service_of(store)  # a tombstone survives the process
-    now_ms = HOUR_MS + DAY_MS
-    assert late.sweep_topic(GONE, now_ms - 1, DAY_MS, 100) == NOT_DUE
-    assert len(files_of(store, str(GONE))) == 7
-    finished = SweptTopic(is_due=True, is_finished=True, objects=6)
-    assert late.sweep_topic(GONE, now_ms, DAY_MS, 100) == finished
+    assert service.sweep_topic(GONE, 100) == SweptTopic(6, is_finished=True)
     assert files_of(store, "") == others
     assert not store.exists(str(GONE))
+    assert service.sweep_topic(GONE, 100) == SweptTopic(0, is_finished=True)
+    assert files_of(store, "") == others
 
 
-def test_a_topic_of_which_nothing_was_copied_is_finished_too(store: FileHalf) -> None:
-    """A broker that does not know of the deletion yet may still copy."""
-    assert sweep_topic(store, GONE, 0, DAY_MS, 9) == NOT_DUE
-    assert sweep_until_finished(store, GONE, DAY_MS) == 0
-    assert files_of(store, "") == []
-
-
-def test_a_topic_goes_in_parts_of_bounded_size(store: FileHalf) -> None:
+@pytest.mark.parametrize("objects_max", [1, 2, 3, 4, 13, 14, 1000])
+def test_a_topic_goes_in_parts_of_bounded_size(store: FileHalf, objects_max: int) -> None:
     put_topic(store, GONE)
-    sweep_topic(store, GONE, 0, DAY_MS, 4)
-    unfinished = SweptTopic(is_due=True, is_finished=False, objects=4)
-    assert sweep_topic(store, GONE, DAY_MS, DAY_MS, 4) == unfinished
-    assert sweep_until_finished(store, GONE, DAY_MS) == 2
+    store.put(names.lost_file(GONE, 12), b"{}")
+    assert sweep_until_finished(store, GONE, objects_max) == 7
     assert not store.exists(str(GONE))
 
 
@@ -180,28 +163,28 @@ def test_topics_that_are_not_known_are_told_and_stay(store: FileHalf) -> None:
     assert files_of(store, "") == before
 
 
-def test_a_manifest_without_segments_makes_nothing_an_orphan() -> None:
-    """It may have been lost; its copies are the last that is left then."""
-    store = MemoryBackend()
-    service = leading(store, [])
-    put_objects(store, A)
-    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0, 2)
-    assert store.list(SEGMENTS) == object_names(A)
+def test_nothing_is_deleted_after_a_loss(caplog: pytest.LogCaptureFixture) -> None:
+    """Someone has put an old copy of the manifest into the bucket.
 
-
-def test_a_manifest_that_has_lost_commits_makes_nothing_an_orphan() -> None:
-    """Someone has put an old copy of the manifest into the bucket."""
+    The leader's files begin above it, and the objects between may be all that is left.
+    """
     store = MemoryBackend()
-    service = leading(store, [A, B])
-    lost = [copied(20 + each, 21 + each) for each in range(ORPHANS_MAX + 1)]
-    put_objects(store, A, B, *lost)
-    kept = SweptOrphans(0, 0, 2 * len(lost))
-    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == kept
-    assert store.list(SEGMENTS) == object_names(A, B, *lost)
-    store.delete_many(f"{SEGMENTS}/{name}" for name in object_names(lost[0]))
-    swept = SweptOrphans(2 * len(lost) - 2, 0)
-    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == swept
-    assert store.list(SEGMENTS) == object_names(A, B)
+    leading(store, [A])
+    service = service_of(store)
+    service.begin_leadership(PARTITION, 1, "leader-1", leader_log(40, (1, 0), local=30), 0)
+    path = names.lost_file(*PARTITION)
+    assert store.read(path) == b'{"from": 0, "to": 30}'
+    assert f"until you delete {store.url}/{path}" in caplog.text
+    put_objects(store, A, B)
+    for _ in range(2):
+        assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0)
+        assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS) == 0
+        assert store.list(SEGMENTS) == object_names(A, B)
+        service.begin_leadership(PARTITION, 2, "leader-2", leader_log(50, (1, 0), local=30), 0)
+    store.delete(path)
+    assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS) == 1
+    assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(2, 0)
+    assert store.list(SEGMENTS) == []
 
 
 def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) -> None:
@@ -215,55 +198,28 @@ def test_names_that_are_not_ours_stay_in_the_folder_of_a_topic(store: FileHalf) 
     ]
     for path in strange:
         store.put(path, b"x")
-    sweep_topic(store, GONE, 0, DAY_MS, 4)
-    assert sweep_until_finished(store, GONE, DAY_MS) == 6
+    assert sweep_until_finished(store, GONE) == 6
     assert files_of(store, "") == sorted(strange)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [b"", b"[1]", b"{}", b"\xff", b'{"deleted_since_ms":true}', b'{"deleted_since_ms":%d}' % 2**60],
-)
-def test_a_damaged_tombstone_or_one_of_a_clock_ahead_begins_the_time_again(document: bytes) -> None:
-    store = MemoryBackend()
-    put_topic(store, GONE)
-    store.put(names.tombstone_file(GONE), document)
-    assert sweep_topic(store, GONE, 5 * DAY_MS, DAY_MS, 9) == NOT_DUE
-    assert sweep_topic(store, GONE, 6 * DAY_MS - 1, DAY_MS, 9) == NOT_DUE
-    assert sweep_until_finished(store, GONE, 6 * DAY_MS) == 6
-
-
 @pytest.mark.parametrize("worked", range(6))
-def test_a_deletion_of_a_topic_that_fails_half_way_goes_on_at_once(worked: int) -> None:
+def test_a_deletion_of_a_topic_that_fails_half_way_goes_on(worked: int) -> None:
     store = MemoryBackend()
     put_topic(store, GONE)
     put_topic(store, OTHER)
-    sweep_topic(store, GONE, 0, DAY_MS, 9)
-    *paths, _ = files_of(store, str(GONE))
-    store.faults.fail_next(operation="delete", under=paths[worked])
+    store.faults.fail_next(operation="delete", under=files_of(store, str(GONE))[worked])
     with pytest.raises(StorageError):
-        sweep_until_finished(store, GONE, DAY_MS)
-    assert store.exists(names.tombstone_file(GONE))
-    sweep_until_finished(store, GONE, DAY_MS)
+        sweep_until_finished(store, GONE)
+    sweep_until_finished(store, GONE)
     assert not store.exists(str(GONE))
     assert len(files_of(store, "")) == 6
-
-
-def test_a_tombstone_whose_answer_was_lost_counts() -> None:
-    store = MemoryBackend()
-    put_topic(store, GONE)
-    store.faults.fail_next(operation="put_if_absent", after=True)
-    with pytest.raises(StorageError):
-        sweep_topic(store, GONE, 7, DAY_MS, 9)
-    assert sweep_until_finished(store, GONE, 7 + DAY_MS) == 6
 
 
 def test_leftovers_in_the_folders_of_a_deleted_topic_go_with_it(tmp_path: Path) -> None:
     store = LocalBackend(tmp_path)
     put_topic(store, GONE)
     (tmp_path / names.segments_folder(GONE, 0) / f"{TEMPORARY_PREFIX}1").write_bytes(b"x")
-    sweep_topic(store, GONE, 0, DAY_MS, 9)
-    assert sweep_until_finished(store, GONE, DAY_MS) == 6
+    assert sweep_until_finished(store, GONE) == 6
     assert list(tmp_path.iterdir()) == []
 
 
@@ -271,6 +227,5 @@ def test_a_store_without_folders_keeps_nothing_of_a_topic() -> None:
     store = open_backend("fsspec+memory://swept-topics")
     assert not isinstance(store, FileHalf)
     put_topic(store, GONE)
-    sweep_topic(store, GONE, 0, DAY_MS, 9)
-    assert sweep_until_finished(store, GONE, DAY_MS) == 6
+    assert sweep_until_finished(store, GONE) == 6
     assert store.list("") == []

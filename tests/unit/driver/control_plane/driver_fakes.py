@@ -47,6 +47,10 @@ def topic_id(number: int) -> UUID:
     return UUID(int=number)
 
 
+#: The time of day of every decision.
+WALL_MS = 1_000_000
+
+
 class ControllerUnderTest:
     """A controller; ``now_ms`` is its clock."""
 
@@ -58,7 +62,11 @@ class ControllerUnderTest:
         self._topics = 0
         self._processes = 0
         self.controller = Controller(
-            image or first_image(), self.config, new_id=self._new_id, now_ms=0
+            image or first_image(),
+            self.config,
+            new_id=self._new_id,
+            wall_ms=lambda: WALL_MS,
+            now_ms=0,
         )
 
     @property

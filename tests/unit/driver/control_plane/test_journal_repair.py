@@ -241,14 +241,14 @@ def test_a_deferred_replication_factor_is_kept_with_its_topic_only() -> None:
 
 def test_a_topic_that_a_repair_keeps_is_not_to_leave_the_remote_dir() -> None:
     """The record of its deletion is lost, and the one that its objects are to go is not."""
-    kept, gone = (RemoteDeleteMarked(topic_id=UUID(int=number)) for number in (1, 9))
+    kept, gone = (RemoteDeleteMarked(topic_id=UUID(int=number), time_ms=5) for number in (1, 9))
     created = next(r for _, rs in HISTORY for r in rs if isinstance(r, TopicCreated))
     kept = replace(kept, topic_id=created.topic_id)
     backend = journal_of([*HISTORY[:6], (2, (setting("a", "b"),)), (2, (kept, gone))])
     backend.put(commit_name(7), b"damage")
     _, plan, _ = repair(backend, keep_readable=True)
     assert plan is not None
-    assert Journal(backend).load().remote_deletes == {gone.topic_id}
+    assert Journal(backend).load().remote_deletes == {gone.topic_id: 5}
     assert plan.left_out == (kept,)
 
 

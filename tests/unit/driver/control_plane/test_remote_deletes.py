@@ -10,7 +10,7 @@ from sparklog.wire.protocol.messages.create_topics import (
     CreateTopicsRequest,
 )
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.unit.driver.control_plane.driver_fakes import ControllerUnderTest
+from tests.unit.driver.control_plane.driver_fakes import WALL_MS, ControllerUnderTest
 
 TIERED = CreatableTopicConfig(name="remote.storage.enable", value="true")
 
@@ -24,11 +24,11 @@ def test_a_tiered_topic_leaves_the_remote_dir_after_its_deletion() -> None:
     decision = under_test.handle(DeleteTopicsRequest(topics=(DeleteTopicState(name="a"),)))
     assert decision.records == (
         TopicDeleted(topic="a", topic_id=topic_id),
-        RemoteDeleteMarked(topic_id=topic_id),
+        RemoteDeleteMarked(topic_id=topic_id, time_ms=WALL_MS),
     )
     other = UUID(int=9)
     assert under_test.handle(RemoteDeletesFinished(frozenset({other}))).records == ()
-    assert under_test.image.remote_deletes == {topic_id}
+    assert under_test.image.remote_deletes == {topic_id: WALL_MS}
     decision = under_test.handle(RemoteDeletesFinished(frozenset({topic_id, other})))
     assert decision.records == (RemoteDeleteFinished(topic_id=topic_id),)
-    assert under_test.image.remote_deletes == set()
+    assert under_test.image.remote_deletes == {}

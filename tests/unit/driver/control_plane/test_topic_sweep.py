@@ -5,6 +5,7 @@ from uuid import UUID
 
 import pytest
 
+from sparklog.driver.control_plane import topic_sweep
 from sparklog.driver.control_plane.controller import RemoteDeletesFinished
 from sparklog.driver.control_plane.topic_sweep import DELETED_MS, TopicSweep
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -44,7 +45,7 @@ class Rig:
         self.store.put(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
         self.paths = {each: put_topic(self.store, each) for each in (OLD, NEW)}
         self.image = ClusterImage(cluster_id="ours")
-        self.image.replay(RemoteDeleteMarked(topic_id=OLD))
+        self.image.replay(RemoteDeleteMarked(topic_id=OLD, time_ms=7))
         self.image.replay(TopicCreated(topic="new", topic_id=NEW, partitions=()))
         self.now_ms = 0
         self.refusal: KafkaError | None = None
@@ -73,11 +74,10 @@ class Rig:
 
 def test_a_deleted_topic_goes_a_day_later() -> None:
     rig = Rig()
-    assert rig.sweep_at(7) == {OLD, NEW}
     assert rig.sweep_at(6 + DELETED_MS) == {OLD, NEW}
-    assert rig.image.remote_deletes == {OLD}
+    assert rig.image.remote_deletes == {OLD: 7}
     assert rig.sweep_at(7 + DELETED_MS) == {NEW}
-    assert rig.image.remote_deletes == set()
+    assert rig.image.remote_deletes == {}
     assert rig.sweep.status() == {"remote_topics_deleted": 1, "remote_topics_unknown": 0}
 
 
@@ -96,32 +96,37 @@ def test_a_topic_that_the_journal_does_not_know_stays(caplog: pytest.LogCaptureF
 def test_a_controller_that_was_replaced_deletes_nothing() -> None:
     """The journal may have been repaired, and have the topic again."""
     rig = Rig()
-    rig.sweep_at(0)
     rig.refusal = KafkaError(ErrorCode.NOT_CONTROLLER, "another one has taken over")
     with pytest.raises(KafkaError):
-        rig.sweep_at(DELETED_MS)
+        rig.sweep_at(9 * DELETED_MS)
     assert all(map(rig.store.exists, rig.paths.values()))
 
 
-def test_the_topics_are_those_from_before_the_confirmation() -> None:
-    """What a former controller learns while it asks the journal counts at the next sweep."""
+def test_a_long_deletion_ends_with_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_sweep, "OBJECTS_AT_ONCE", 1)
     rig = Rig()
-    rig.sweep_at(0)
+    paths = [f"{names.manifest_folder(OLD, 0)}/{number:020d}.json" for number in range(2, 5)]
+    for path in paths:
+        rig.store.put(path, b"{}")
+    confirmed = 0
 
     async def confirm() -> None:
-        rig.image.replay(RemoteDeleteMarked(topic_id=NEW))
+        nonlocal confirmed
+        confirmed += 1
+        if confirmed == 4:  # the first one is that of the sweep
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "another one has taken over")
 
     rig.sweep._confirm_leadership = confirm
-    assert rig.sweep_at(DELETED_MS) == {NEW}
-    assert not rig.store.exists(names.tombstone_file(NEW))
+    with pytest.raises(KafkaError):
+        rig.sweep_at(9 * DELETED_MS)
+    assert [rig.store.exists(path) for path in paths] == [False, True, True]
 
 
 def test_a_bucket_of_another_cluster_is_left_alone() -> None:
     rig = Rig()
-    rig.sweep_at(0)
     rig.store.put(names.CLUSTER_FILE, b'{"cluster_id": "theirs"}')
     with pytest.raises(StorageError, match="it belongs to cluster theirs now, not to ours"):
-        rig.sweep_at(DELETED_MS)
+        rig.sweep_at(9 * DELETED_MS)
     assert all(map(rig.store.exists, rig.paths.values()))
 
 
@@ -131,11 +136,10 @@ def test_a_topic_that_cannot_be_deleted_does_not_keep_the_others(
     rig = Rig()
     rig.image = ClusterImage(cluster_id="ours")
     for each in (OLD, NEW):
-        rig.image.replay(RemoteDeleteMarked(topic_id=each))
-    rig.sweep_at(0)
+        rig.image.replay(RemoteDeleteMarked(topic_id=each, time_ms=0))
     rig.store.faults.fail_next(operation="delete", under=rig.paths[OLD])
     assert rig.sweep_at(DELETED_MS) == {OLD}
-    assert rig.image.remote_deletes == {OLD}
+    assert rig.image.remote_deletes == {OLD: 0}
     assert f"the deleted topic {OLD} stays in the remote_dir for now" in caplog.text
     assert rig.sweep_at(DELETED_MS) == set()
 
@@ -155,15 +159,17 @@ def test_a_control_plane_sweeps_its_remote_dir(request: pytest.FixtureRequest) -
         wanted = tuple(DeleteTopicState(name=each) for each in ("tiered", "local"))
         answer = await under_test.ask(DeleteTopicsRequest(topics=wanted))
         control_plane = under_test.control_plane
-        assert control_plane.image.remote_deletes == {answer.responses[0].topic_id}
+        [(deleted, time_ms)] = control_plane.image.remote_deletes.items()
+        assert deleted == answer.responses[0].topic_id
         put_topic(store, OLD)
+        put_topic(store, deleted)
         sweep = control_plane._topic_sweep
         assert sweep is not None
         await sweep.sweep()
-        [deleted] = control_plane.image.remote_deletes
-        store.put(names.tombstone_file(deleted), b'{"deleted_since_ms": 0}')
+        assert str(deleted) in store.list("")
+        sweep._wall_ms = lambda: time_ms + DELETED_MS
         await sweep.sweep()
-        assert control_plane.image.remote_deletes == set()
+        assert control_plane.image.remote_deletes == {}
         assert store.list("") == [str(OLD), names.CLUSTER_FILE]
         told = control_plane.status()
         assert (told["remote_topics_deleted"], told["remote_topics_unknown"]) == (1, 1)

@@ -150,7 +150,7 @@ async def set_topic(tiered: TieredRig, **values: str) -> None:
 async def retain(tiered: TieredRig, size: int) -> None:
     """Retention by size, in both tiers."""
     await set_topic(tiered, retention_bytes=str(size))
-    for _ in range(2):  # the files after the bucket
+    for _ in range(2):  # what is in the files alone goes after what is in the bucket
         await tiered.tier()
         for broker in tiered.rig.brokers.values():
             apply_retention(broker.replica_manager)
