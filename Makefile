@@ -42,13 +42,13 @@ ALONE := tests/simulation tests/chaos tests/faults
 # Of the other tests, which wait for servers half of the time: two for each core.
 PROCESSES ?= 4
 
-test: lint ## lint and the whole test suite
+test: lint ## lint and the test suite; what takes long is sampled
 	@failed=0; \
 	$(BIN)/pytest $(ALONE) || failed=1; \
 	$(BIN)/pytest --numprocesses=$(PROCESSES) $(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
 
-test-whole: ## the whole test suite, and in it every seed and bug that `make test` samples (an hour)
+test-whole: ## every seed, deliberate bug and case, also those that `make test` leaves out (an hour)
 	SPARKLOG_WHOLE=1 $(MAKE) test
 
 test-fast: $(STAMP) ## the tests that need neither Spark nor processes

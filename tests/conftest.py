@@ -28,12 +28,14 @@ from tests.support.kafka_jars import (
     jars_of,
 )
 from tests.support.s3_server import S3Missing, S3Server, require_binary
+from tests.support.sampling import WHOLE, left_out
 
 settings.register_profile(
-    "sparklog", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-settings.register_profile("search", settings.get_profile("sparklog"), derandomize=False)
-settings.load_profile("sparklog")
+settings.register_profile("sparklog", settings.get_profile("whole"), max_examples=40)
+settings.register_profile("search", settings.get_profile("whole"), derandomize=False)
+settings.load_profile("whole" if WHOLE else "sparklog")
 
 #: Folders whose tests share servers.
 TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
@@ -43,6 +45,15 @@ JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
     "applications": (KAFKA, KAFKA_APPLICATIONS),
     "compat": (SPARK_PACKAGE,),
 }
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only ``make test-whole`` runs, unless single tests are asked for."""
+    if WHOLE or any("::" in each for each in config.args):
+        return
+    out = set(left_out(item.nodeid for item in items))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,10 +14,10 @@ import pytest
 from tests.simulation.bugs import BUGS
 from tests.simulation.campaign import not_caught, report, run_seeds
 from tests.simulation.scenario import TIERED_FROM
+from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-WHOLE = bool(os.environ.get("SPARKLOG_WHOLE"))
-PLAIN, TIERED = (300, 60) if WHOLE else (120, 20)
+PLAIN, TIERED = (300, 60) if WHOLE else (90, 14)
 SEEDS = (*range(1, PLAIN + 1), *range(TIERED_FROM, TIERED_FROM + TIERED))
 #: Every second one: neighbours in the list break the same part.
 BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::2]

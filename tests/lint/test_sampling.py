@@ -1,0 +1,30 @@
+"""What ``make test`` leaves out exists, and every test that is halved keeps a case."""
+
+from pathlib import Path
+
+from tests.support.sampling import HALVED, LEFT_OUT, left_out
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_what_is_named_is_there() -> None:
+    for file in HALVED:
+        assert (ROOT / file).is_file()
+    for node_id in LEFT_OUT:
+        file, _, test = node_id.partition("::")
+        assert f"def {test}(" in (ROOT / file).read_text()
+
+
+def test_every_second_case_is_left_out_and_none_of_a_test_without_cases() -> None:
+    halved, other = HALVED[0], "tests/unit/wire/test_wire_codec.py"
+    ids = [
+        f"{halved}::test_a[1]",
+        f"{halved}::test_b[only]",
+        f"{halved}::test_a[2]",
+        f"{halved}::test_a[3]",
+        f"{halved}::test_c",
+        f"{other}::test_a[1]",
+        f"{other}::test_a[2]",
+        next(iter(LEFT_OUT)),
+    ]
+    assert list(left_out(ids)) == [ids[2], ids[-1]]

@@ -1,0 +1,46 @@
+"""Which tests ``make test`` takes of those that take long, so that it ends in time.
+
+Owns: the switch ``SPARKLOG_WHOLE`` (``make test-whole``), and the files and tests of which the rest
+is left out without it.  Must not know pytest.
+
+All that is left out has relatives that run: other cases of the same test, or the same steps in
+another example.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+#: Whether everything is to run.
+WHOLE: Final = bool(os.environ.get("SPARKLOG_WHOLE"))
+#: Files of whose tests every second case runs.
+HALVED: Final = (
+    "tests/compat/test_kafka_source_and_sink.py",
+    "tests/spark/test_direct_writes.py",
+    "tests/spark/test_keyed_pieces.py",
+    "tests/spark/test_packed_writes.py",
+    "tests/spark/test_sent_pieces.py",
+    "tests/unit/executors/log/test_log_life.py",
+)
+#: Tests that are left out, and which ones go through the same steps.
+LEFT_OUT: Final = {
+    "tests/spark/test_examples.py::test_quickstart": "test_the_demo, and the README's own script",
+    "tests/spark/test_examples.py::test_the_notebook_gives_what_it_shows": "the same",
+    "tests/spark/test_packaging.py::test_a_served_cluster_is_used_from_other_applications": (
+        "test_another_session_names_the_cluster_by_an_option"
+    ),
+}
+
+
+def left_out(node_ids: Iterable[str]) -> Iterator[str]:
+    """Of the tests that were chosen, those that do not run; no test loses its only case."""
+    cases: Counter[str] = Counter()
+    for node_id in node_ids:
+        test, _, case = node_id.partition("[")
+        if node_id in LEFT_OUT:
+            yield node_id
+        elif case and test.partition("::")[0] in HALVED:
+            if cases[test] % 2:
+                yield node_id
+            cases[test] += 1
