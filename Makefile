@@ -57,9 +57,9 @@ test-fast: $(STAMP) ## the tests that need neither Spark nor processes
 sim: $(STAMP) ## simulate SEEDS=100 clusters and their troubles, from seed START=1 on
 	$(BIN)/python -m tests.simulation.campaign --seeds $(or $(SEEDS),100) --start $(or $(START),1)
 
-chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=10, faults from SEED=1
+chaos: $(STAMP) ## kill the processes of a real cluster under load for MINUTES=10, faults from SEED=1; BUCKET=1: a tiered topic
 	$(BIN)/python -m tests.chaos.chaos_run \
-		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1)
+		--minutes $(or $(MINUTES),10) --seed $(or $(SEED),1) $(if $(BUCKET),--bucket)
 
 drill: $(STAMP) ## a tiered topic of MEGABYTES=1000 under kills, read three ways, then every disk is lost
 	$(BIN)/python -m tests.drill.tiered_drill --megabytes $(or $(MEGABYTES),1000)

@@ -2,7 +2,7 @@
 
 Producers and readers, the members of consumer groups, a chain of transactions and a compacted topic
 are the load; brokers, control plane, cleaners and members die or stand still, and one broker is
-added.
+added.  With ``--bucket`` one topic is tiered, and its bucket goes away now and then.
 
 Owns: the order of a run, its verdict and its minimums.  Must not know what a client does or how a
 process dies.  The seed chooses the faults; when they strike is the machine's doing, so a run that
@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sparklog.cluster import Cluster, start, start_processes
 from sparklog.session import create_session
@@ -65,12 +66,25 @@ from tests.simulation.events import (
     TopicCreateInvoked,
 )
 from tests.simulation.final_state import FinalState, JournalCommit
+from tests.support.s3_server import S3Server, require_binary
 
 BROKERS = 3
 PARTITIONS = 4
 TOPICS = {
     "plain": (PARTITIONS, {"min.insync.replicas": "2"}),
     "small": (PARTITIONS, {"min.insync.replicas": "2", "segment.bytes": "200000"}),
+}
+#: With a bucket, most of it is there alone after a while.
+TIERED_TOPICS = {
+    "tiered": (
+        PARTITIONS,
+        {
+            "min.insync.replicas": "2",
+            "segment.bytes": "100000",
+            "remote.storage.enable": "true",
+            "local.retention.bytes": "150000",
+        },
+    )
 }
 #: Executors of one core each: one broker on each of three and of the added one, a core for queries.
 MASTER = "local-cluster[5,1,1024]"
@@ -88,6 +102,11 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "transaction.state.log.segment.bytes": "100000",
 }
+BUCKET_SETTINGS = {
+    "remote.log.manager.task.interval.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    "log.segment.delete.delay.ms": "0",
+}
 UNCLEAN_RECOVERY_MS = 30_000
 #: What ten minutes must have exercised, and a shorter run its share of.
 MINIMUMS = {
@@ -104,6 +123,7 @@ MINIMUMS = {
     "transactions aborted": 5,
     "cleaners killed": 2,
 }
+BUCKET_MINIMUMS = {"segments copied": 200, "buckets away": 5, "tiering processes killed": 5}
 MINIMUMS_OF_MINUTES = 10
 #: Chance decides whether two minutes see any (0 to 30 truncations, 0 to 5 aborts), so a shorter run
 #: need not.
@@ -115,6 +135,8 @@ COUNTED = {
     "torn bytes recovered from": "bytes_truncated",
     "logs cleaned": "logs_cleaned",
     "cleanings failed": "cleanings_failed",
+    "segments copied": "remote_segments_copied",
+    "reads of the bucket": "remote_reads",
 }
 #: After the troubles everything works again within so long.
 HEAL_SECONDS_MAX = 120.0
@@ -133,27 +155,39 @@ class Verdict:
 
     found: list[str] = field(default_factory=list)
     counters: Counter[str] = field(default_factory=Counter)
+    minimums: Mapping[str, int] = field(default_factory=lambda: MINIMUMS)
 
     def neglected(self, minutes: float) -> list[str]:
         """What a run of this length should have exercised more."""
         share = min(1.0, minutes / MINIMUMS_OF_MINUTES)
         return [
             f"{name}: {self.counters[name]}, at least {int(least * share)} are asked for"
-            for name, least in MINIMUMS.items()
+            for name, least in self.minimums.items()
             if self.counters[name] < int(least * share)
             and (share == 1.0 or name not in ONLY_IN_LONG_RUNS)
         ]
 
 
-def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
-    """A whole run in an empty folder."""
+def run(
+    folder: Path, *, minutes: float, seed: int, in_spark: bool, bucket: S3Server | None = None
+) -> Verdict:
+    """A whole run in an empty folder; with a bucket, one topic is tiered."""
     data_dir = folder / "data"
     history = SharedHistory()
     history.record(ClusterBegun(unclean_recovery_ms=UNCLEAN_RECOVERY_MS))
     journal = JournalWatch(data_dir / "journal", partial(_committed, history))
-    with _cluster(data_dir, in_spark) as cluster, _watching(journal), _status(cluster) as status:
+    options: dict[str, Any] = {"data_dir": data_dir, "settings": SETTINGS}
+    topics, minimums = TOPICS, MINIMUMS
+    if bucket is not None:
+        topics, minimums = TOPICS | TIERED_TOPICS, MINIMUMS | BUCKET_MINIMUMS
+        options |= {
+            "settings": SETTINGS | BUCKET_SETTINGS,
+            "remote_dir": f"s3://{bucket.make_bucket('chaos')}/log",
+            "storage_options": bucket.options,
+        }
+    with _cluster(in_spark, options) as cluster, _watching(journal), _status(cluster) as status:
         keyed_topic = {KEYED: (KEYED_PARTITIONS, CONFIGS)}
-        logs = _create_topics(cluster, journal, history, TOPICS)
+        logs = _create_topics(cluster, journal, history, topics)
         chain_topic = {OUTPUT: (OUTPUT_PARTITIONS, {"min.insync.replicas": "2"})}
         _create_topics(cluster, journal, history, keyed_topic | chain_topic)
         load = Load(bootstrap=cluster.bootstrap_servers, logs=logs, history=history)
@@ -168,6 +202,7 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
             over=threading.Event(),
             trash=folder / "trash",
             say=say,
+            bucket=bucket,
         )
         added = AddedBroker(cluster=cluster, brokers=BROKERS + 1, over=troubles.over, say=say)
         with groups.running():
@@ -190,7 +225,7 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
     journal.catch_up()
     final = FinalState(
         logs=final_logs,
-        replicas=tuple(replicas_of(data_dir, final_logs)),
+        replicas=tuple(replicas_of(data_dir, final_logs, TIERED_TOPICS)),
         journal=tuple(journal.commits),
         partition_dirs=partition_dirs_of(data_dir),
     )
@@ -199,7 +234,7 @@ def run(folder: Path, *, minutes: float, seed: int, in_spark: bool) -> Verdict:
     found += [f"offsets_forward: {text}" for text in offsets_forward.check(history, final)]
     found += [f"compaction: {text}" for text in _keyed_findings(keyed, data_dir)]
     found += [f"clients: {text}" for text in load.complaints]
-    return Verdict(found=found, counters=counters)
+    return Verdict(found=found, counters=counters, minimums=minimums)
 
 
 def _keyed_findings(keyed: KeyedLoad, data_dir: Path) -> list[str]:
@@ -213,14 +248,14 @@ def _say(began_ms: int, history: SharedHistory, text: str) -> None:
 
 
 @contextmanager
-def _cluster(data_dir: Path, in_spark: bool) -> Iterator[Cluster]:
+def _cluster(in_spark: bool, options: Mapping[str, Any]) -> Iterator[Cluster]:
     if not in_spark:
-        with start_processes(BROKERS, data_dir=data_dir, settings=SETTINGS) as cluster:
+        with start_processes(BROKERS, **options) as cluster:
             yield cluster
         return
     spark = create_session(MASTER, BROKERS, "chaos")
     try:
-        with start(spark, BROKERS, data_dir=data_dir, settings=SETTINGS) as cluster:
+        with start(spark, BROKERS, **options) as cluster:
             yield cluster
     finally:
         spark.stop()
@@ -354,6 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--engine", choices=("spark", "process"), default="spark")
+    parser.add_argument("--bucket", action="store_true", help="with a tiered topic (versitygw)")
     parser.add_argument("--keep", action="store_true", help="keep the folder of a run that failed")
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="sparklog-chaos-"))
@@ -361,14 +397,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     began = time.monotonic()
     verdict = Verdict(found=["the run did not come to its end"])
+    bucket = S3Server(require_binary(), folder / "s3") if options.bucket else None
     try:
         verdict = run(
             folder,
             minutes=options.minutes,
             seed=options.seed,
             in_spark=options.engine == "spark",
+            bucket=bucket,
         )
     finally:
+        if bucket is not None:
+            bucket.stop()
         if options.keep and verdict.found:
             print(f"what is left is in {folder}")
         else:

@@ -3,7 +3,7 @@
 Owns: where each part of it is found.  Must not know what it should be.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 from zlib import crc32
@@ -27,10 +27,14 @@ def read_logs(bootstrap: str, logs: Sequence[LogId]) -> dict[LogId, FinalLog]:
         return {log: client.run(read_log(client.cluster, log), READ_SECONDS_MAX) for log in logs}
 
 
-def replicas_of(data_dir: Path, logs: Mapping[LogId, FinalLog]) -> Iterator[ReplicaSeen]:
-    """What each broker's files hold, once all have stopped."""
+def replicas_of(
+    data_dir: Path, logs: Mapping[LogId, FinalLog], tiered: Collection[str] = ()
+) -> Iterator[ReplicaSeen]:
+    """What each broker holds, once all have stopped; the files of tiered topics may begin late."""
     for log, state in logs.items():
         for partition_dir in sorted(data_dir.glob(f"broker-*/{log.topic}-{log.partition}")):
+            batches = tuple(_batches(partition_dir))
+            late = batches[0].base_offset if log.topic in tiered and batches else state.start
             yield ReplicaSeen(
                 broker=int(partition_dir.parent.name.removeprefix("broker-")),
                 log=log,
@@ -40,7 +44,8 @@ def replicas_of(data_dir: Path, logs: Mapping[LogId, FinalLog]) -> Iterator[Repl
                 ].epoch,
                 start=state.start,
                 high_watermark=state.end,
-                batches=tuple(_batches(partition_dir)),
+                batches=batches,
+                local_start=max(late, state.start),
             )
 
 

@@ -21,6 +21,7 @@ from tests.chaos.fault_bound import FaultBound
 from tests.chaos.journal_watch import JournalWatch
 from tests.chaos.shared_history import SharedHistory
 from tests.simulation.events import BrokerDied
+from tests.support.s3_server import S3Server
 
 #: Seconds between faults, and of those that end by themselves.
 CALM_S = (0.5, 4.0)
@@ -44,12 +45,14 @@ class Troubles:
     trash: Path
     counters: Counter[str] = field(default_factory=Counter)
     say: Callable[[str], None] = print
+    bucket: S3Server | None = None
     bound: FaultBound = field(default_factory=FaultBound)
 
     def run(self) -> None:
         while not self.over.is_set():
             self._calm()
-            [fault] = self.chance.choices([*_FAULTS], [*_FAULTS.values()])
+            faults = _FAULTS if self.bucket is None else _FAULTS | _BUCKET_FAULTS
+            [fault] = self.chance.choices([*faults], [*faults.values()])
             fault(self)
         self.say("no more troubles")
 
@@ -105,6 +108,26 @@ class Troubles:
                 self._count("cleaners killed", f"of broker {broker_id}")
                 return True
         return False
+
+    def kill_tiering(self) -> None:
+        """The process that talks to the bucket for a broker."""
+        broker_id = self.chance.choice(self._broker_ids)
+        process = self.processes.tiering(broker_id)
+        if process is not None and send(process, signal.SIGKILL):
+            self._count("tiering processes killed", f"of broker {broker_id}")
+
+    def take_bucket_away(self) -> None:
+        """It refuses connections, or takes them and answers nobody."""
+        assert self.bucket is not None
+        seconds = self.chance.uniform(*HANG_S)
+        self._count("buckets away", f"{seconds:.1f} s")
+        if self.chance.random() < 0.5:
+            with stopped(psutil.Process(self.bucket.process.pid)):
+                self.over.wait(seconds)
+            return
+        self.bucket.stop()
+        self.over.wait(seconds)
+        self.bucket.start()
 
     def hang_broker(self) -> None:
         self._hang(self.processes.broker(self.chance.choice(self._broker_ids)), "brokers hung")
@@ -184,4 +207,8 @@ _FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.kill_cleaner: 2,
     Troubles.hang_broker: 3,
     Troubles.hang_control_plane: 1,
+}
+_BUCKET_FAULTS: dict[Callable[[Troubles], None], int] = {
+    Troubles.kill_tiering: 3,
+    Troubles.take_bucket_away: 3,
 }
