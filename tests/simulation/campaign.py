@@ -46,7 +46,7 @@ HUNTED_FROM = {
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,
     "take_a_cut_without_a_hold": 101,
-    "take_an_end_from_an_earlier_connection": 101,
+    "take_an_end_from_an_earlier_connection": 201,
     "take_batches_of_old_clients_without_verification": 101,
 }
 WORKERS = min(2, os.cpu_count() or 1)

@@ -52,7 +52,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "drop_markers_early": 152,
     "elect_unclean_everywhere": 4,
     "restart_in_the_same_epoch": 1,
-    "take_an_end_from_an_earlier_connection": 109,
+    "take_an_end_from_an_earlier_connection": 255,
     "take_a_cut_without_a_hold": 169,
     "take_batches_of_old_clients_without_verification": 169,
     "ignore_a_follower_about_to_join": 1,
