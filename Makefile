@@ -39,8 +39,8 @@ format: $(STAMP) ## let ruff format and fix
 
 # Folders whose tests have both cores to themselves, or a load that is to be the whole load.
 ALONE := tests/simulation tests/chaos tests/faults
-# Of the other tests, which wait for servers half of the time: two for each core.
-PROCESSES ?= 4
+# Of the other tests, some of which wait for servers; with four on two cores time limits are met.
+PROCESSES ?= 3
 
 test: lint ## lint and the test suite; what takes long is sampled
 	@failed=0; \

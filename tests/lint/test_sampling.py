@@ -27,4 +27,6 @@ def test_every_second_case_is_left_out_and_none_of_a_test_without_cases() -> Non
         f"{other}::test_a[2]",
         next(iter(LEFT_OUT)),
     ]
-    assert list(left_out(ids)) == [ids[2], ids[-1]]
+    assert list(left_out(ids)) == [ids[-1], ids[2]]
+    more = [f"{halved}::test_d[{case}]" for case in "123"]
+    assert list(left_out([*ids, *more])) == [ids[-1], ids[2], more[1]]

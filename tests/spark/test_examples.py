@@ -12,7 +12,7 @@ from tests.spark.dataframe_rig import QUICK_JVM
 from tests.spark.notebook_cells import code_cells, load
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 
 def run(*command: str, folder: Path) -> str:
@@ -23,7 +23,7 @@ def run(*command: str, folder: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=450,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
