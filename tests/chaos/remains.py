@@ -53,6 +53,8 @@ def partition_dirs_of(data_dir: Path) -> dict[int, dict[str, UUID | None]]:
     """Partition directories by broker, and the topic that each says it belongs to."""
     found: dict[int, dict[str, UUID | None]] = {}
     for broker in data_dir.glob("broker-*"):
+        if not broker.name.removeprefix("broker-").isdecimal():
+            continue  # the cache of what was read from a bucket
         names = found.setdefault(int(broker.name.removeprefix("broker-")), {})
         for partition_dir in broker.iterdir():
             if partition_dir.is_dir() and parse_partition_dir(partition_dir.name) is not None:
