@@ -40,7 +40,7 @@ from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.options import ControlPlaneOptions
 from sparklog.driver.control_plane.remote_dir import check_remote_dir, open_remote_logs
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
-from sparklog.driver.control_plane.topic_sweep import TopicSweep, sweep_status
+from sparklog.driver.control_plane.topic_sweep import TopicSweep
 from sparklog.driver.transaction_coordinator import TransactionCoordinator
 from sparklog.errors import (
     ConfigError,
@@ -208,7 +208,7 @@ class ControlPlane:
         committing = asyncio.create_task(self._committer.run())
         ticking = asyncio.create_task(self._tick())
         ends = [committing, ticking, self._end]
-        sweeping = asyncio.create_task(self._topic_sweep.run()) if self._topic_sweep else None
+        sweeping = asyncio.create_task(self._topic_sweep.run()) if self.config.remote_dir else None
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
@@ -341,11 +341,9 @@ class ControlPlane:
         if self.options.checks_remote_dir:
             check_remote_dir(self.config.remote_dir, self.options.storage_options, image)
 
-    def _new_topic_sweep(self) -> TopicSweep | None:
-        """None for a cluster without a remote_dir."""
+    def _new_topic_sweep(self) -> TopicSweep:
+        """It runs in a cluster with a remote_dir."""
         remote_dir, options = self.config.remote_dir, self.options.storage_options
-        if not remote_dir:
-            return None
         return TopicSweep(
             lambda: open_remote_logs(remote_dir, options),
             lambda: self.image,
@@ -471,7 +469,7 @@ class ControlPlane:
             "commits": self._committer.commits,
             "unclean_recoveries": self.unclean_recoveries,
             "watchers": self._metadata_feed.watchers,
-            **sweep_status(self._topic_sweep),
+            **self._topic_sweep.status(),
             "spares": self.spare_supervisors.spares,
             "transactions": self._transaction_coordinator.as_json(),
             "brokers": len(image.brokers),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sparklog.driver.control_plane.controller import is_tiered
 from sparklog.errors import StartError, StorageError
 from sparklog.metadata import ClusterImage
+from sparklog.plurals import listed
 from sparklog.storage_backends.registry import open_backend, open_file_half
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def check_remote_dir(
             logger.warning(
                 "%s: tiered, and the cluster is started without a remote_dir; records that are "
                 "only there cannot be read, and none are copied there",
-                _named(tiered),
+                listed(tiered, NAMED_MAX),
             )
         return
     try:
@@ -52,8 +53,8 @@ def check_remote_dir(
         if tiered and service.owner() is None:
             raise StartError(
                 f"remote_dir={remote_dir} belongs to no cluster, and this cluster has records of "
-                f"{_named(tiered)} in another one; start it with the remote_dir that it had, or "
-                "with a complete copy"
+                f"{listed(tiered, NAMED_MAX)} in another one; start it with the remote_dir that it "
+                "had, or with a complete copy"
             )
         service.check(image.cluster_id)
     except StorageError as error:
@@ -69,9 +70,3 @@ def open_remote_logs(remote_dir: str, storage_options: Mapping[str, Any]) -> "Re
 
 def _tiered_topics(image: ClusterImage) -> list[str]:
     return sorted(name for name in image.topics if is_tiered(image, name))
-
-
-def _named(topics: list[str]) -> str:
-    more = len(topics) - NAMED_MAX
-    named = ", ".join(topics[:NAMED_MAX])
-    return f"{named} and {more} more" if more > 0 else named

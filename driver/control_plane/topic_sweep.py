@@ -18,6 +18,7 @@ from uuid import UUID
 from sparklog.driver.control_plane.controller import RemoteDeletesFinished
 from sparklog.errors import SparklogError, StorageError
 from sparklog.metadata import ClusterImage
+from sparklog.plurals import listed
 from sparklog.storage_backends.blocking import run_blocking
 
 if TYPE_CHECKING:
@@ -131,15 +132,8 @@ class TopicSweep:
         known = image.topics_by_id.keys() | image.remote_deletes.keys()
         before, self._unknown = self._unknown, [each for each in in_store if each not in known]
         if not set(self._unknown) <= set(before):
-            more = len(self._unknown) - NAMED_MAX
             logger.warning(
                 "the remote_dir has topics that the journal does not know; they are kept "
-                "(docs/tiering.md): %s%s",
-                ", ".join(map(str, self._unknown[:NAMED_MAX])),
-                f" and {more} more" if more > 0 else "",
+                "(docs/tiering.md): %s",
+                listed(self._unknown, NAMED_MAX),
             )
-
-
-def sweep_status(sweep: TopicSweep | None) -> dict[str, int]:
-    """The counters of a sweep; zeros for a cluster without a remote_dir."""
-    return sweep.status() if sweep else {"remote_topics_deleted": 0, "remote_topics_unknown": 0}

@@ -100,14 +100,8 @@ class RetainedLog(DurableLog):
             return 0
         config = self.config
         first_before = self._segments[0].base_offset
-        count = count_deletable(
-            self.segments,
-            limits=NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config),
-            log_start_offset=self._log_start_offset,
-            log_end_offset=self.log_end_offset,
-            stable_offset=stable_offset,
-            now_ms=now_ms,
-        )
+        limits = NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config)
+        count = self._count_deletable(limits, now_ms, stable_offset)
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
         try:
@@ -121,19 +115,22 @@ class RetainedLog(DurableLog):
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
 
-    def expired_offset(self, now_ms: int, stable_offset: int) -> int:
-        """Where a tiered log would start after the retention of the whole log, by its files alone.
-
-        It is for a log that is copied no more, once all older records, in the bucket, are gone.
-        """
-        count = count_deletable(
+    def _count_deletable(self, limits: RetentionLimits, now_ms: int, stable_offset: int) -> int:
+        return count_deletable(
             self.segments,
-            limits=RetentionLimits.whole_log(self.config),
+            limits=limits,
             log_start_offset=self._log_start_offset,
             log_end_offset=self.log_end_offset,
             stable_offset=stable_offset,
             now_ms=now_ms,
         )
+
+    def expired_offset(self, now_ms: int, stable_offset: int) -> int:
+        """Where a tiered log would start after the retention of the whole log, by its files alone.
+
+        It is for a log that is copied no more, once all older records, in the bucket, are gone.
+        """
+        count = self._count_deletable(RetentionLimits.whole_log(self.config), now_ms, stable_offset)
         is_all = count == len(self._segments)
         return self.log_end_offset if is_all else self._segments[count].base_offset
 
@@ -143,13 +140,10 @@ class RetainedLog(DurableLog):
         Only segments below ``tiered_end_offset`` go.  Write the offset into the checkpoint, then
         call ``delete_local_segments``.
         """
-        count = count_deletable(
-            self.segments,
-            limits=RetentionLimits(*self.config.local_retention),
-            log_start_offset=self._log_start_offset,
-            log_end_offset=self.log_end_offset,
-            stable_offset=min(stable_offset, self.tiered_end_offset),
-            now_ms=now_ms,
+        count = self._count_deletable(
+            RetentionLimits(*self.config.local_retention),
+            now_ms,
+            min(stable_offset, self.tiered_end_offset),
         )
         # The active segment is not in the bucket.
         first = self._segments[min(count, len(self._segments) - 1)].base_offset

@@ -322,21 +322,20 @@ class Consumer:
             return
         fetched = value_or_raise(tp, answer)
         self._buffer.note_readable(tp, self._readable_until(fetched))
+        doubted = self._doubted.pop(tp, None)
         if not fetched.records:
-            self._doubted.pop(tp, None)
             self._check_stall(tp, position, fetched, has_room)
             return
         self._stalled.pop(tp, None)
         try:
             end, size = end_of_answer(fetched, position)
         except (DecodeError, KafkaError) as error:
-            is_first = self._doubted.get(tp) != position
-            if isinstance(error, BeyondHighWatermarkError) and is_first:
+            if isinstance(error, BeyondHighWatermarkError):
                 self._doubted[tp] = position
-                return
+                if doubted != position:
+                    return
             await self._pass_damage(tp, position, error)
             return
-        self._doubted.pop(tp, None)
         skipped = self.skipped if self.options.skip_undecodable else None
         whole = replace(fetched, records=fetched.records[:size])
         self._buffer.put(FetchedRecords(tp, whole, position, end, skipped))

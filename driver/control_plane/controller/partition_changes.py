@@ -25,6 +25,7 @@ from sparklog.driver.control_plane.controller.partition_transitions import (
     replica_lost,
 )
 from sparklog.metadata import ClusterImage, PartitionChanged, PartitionImage
+from sparklog.plurals import listed
 from sparklog.types import NO_NODE, TopicPartition
 
 #: Most partitions that one log line names.
@@ -210,6 +211,4 @@ def _losing(broker_id: int, *, is_newly_lost: bool, is_gone: bool) -> Step:
 
 def named(names: Iterable[object]) -> str:
     """The first names as one text, such as ``a-0, a-1 and 5 more``."""
-    texts = [str(name) for name in names]
-    shown = ", ".join(texts[:_NAMED_MAX])
-    return f"{shown} and {len(texts) - _NAMED_MAX} more" if len(texts) > _NAMED_MAX else shown
+    return listed(names, _NAMED_MAX)
