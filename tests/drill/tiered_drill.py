@@ -215,8 +215,6 @@ def _troubles(drill: Drill) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-        drill.bucket.stop()  # the server ends with the thread that has started it
-        drill.bucket.start()
     assert drill.failures == [], drill.failures[:3]
     told = ", ".join(f"{count} {name}" for name, count in sorted(drill.counters.items()))
     drill.say(f"killed: {told}")

@@ -14,7 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,8 @@ BUILD_SECONDS_MAX = 600
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
 KEY, SECRET = "testkey", "testsecret123"
+#: A process with a parent-death signal ends with the thread that has started it; this one stays.
+_STARTER = ThreadPoolExecutor(1, "s3-server")
 
 
 class S3Missing(Exception):
@@ -125,13 +129,15 @@ class S3Server:
         secrets = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
         address = f"127.0.0.1:{self.port}"
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
+            spawn = partial(
+                subprocess.Popen[bytes],
                 [self._binary, "--port", address, "--keep-alive", "--quiet", "posix", self.folder],
                 env={**os.environ, **secrets},
                 stdout=log,
                 stderr=log,
                 preexec_fn=lambda: set_parent_death_signal(signal.SIGTERM),
             )
+            self.process = _STARTER.submit(spawn).result()
         self._await_ready()
 
     def stop(self) -> None:
