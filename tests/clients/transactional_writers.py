@@ -85,7 +85,11 @@ class ConfluentWriter:
     def _call(self, call: Callable[..., Any]) -> None:
         try:
             call()
-        except KafkaException as error:
+        except (KafkaException, SystemError) as raised:
+            # SystemError: a delivery report was given while the fatal error was being raised.
+            error = raised.__cause__ if isinstance(raised, SystemError) else raised
+            if not isinstance(error, KafkaException):
+                raise
             if error.args[0].fatal() or error.args[0].txn_requires_abort():
                 raise Fenced(str(error)) from error
             raise

@@ -369,6 +369,14 @@ def test_an_executor_of_its_host_is_better_than_a_spare_elsewhere() -> None:
 def test_a_directory_is_looked_for_by_spares_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_keeper, "HOST_RETURN_SECONDS_MAX", 0.05)
     with running_with_spares("b") as case:
+        run = case.engine.run
+
+        def run_without_the_directory(job: Job) -> dict[str, Any]:
+            if job.name == NAME and job.executor.host == "b":
+                return NOT_HERE  # the keeper may look there again before executor 5 is present
+            return run(job)
+
+        case.engine.run = run_without_the_directory  # type: ignore[method-assign]
         case.engine.present.pop(0)
         case.engine.end(NAME, JobLost("executor 1 died"))
         wait_for(lambda: case.keeper.job_name == "spare-1")
