@@ -5,13 +5,13 @@ not know how a cluster is started.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sparklog.client.admin import Admin
+from sparklog.client.admin import Admin, LogDirDescription
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.client.deadline import Deadline
@@ -45,7 +45,11 @@ class TopicPartitionState:
         isr: Node ids of the in-sync replicas.
         earliest: The first offset (the log start offset).
         latest: The offset behind the last record that consumers can read.
-        size_bytes: Size of the leader's log; None when the leader did not tell.
+        size_bytes: Size of the leader's files; None when the leader did not tell.
+        remote_bytes: Size of what a tiered partition has in the cluster's ``remote_dir``, the
+            copies of records that are in files included; None for one that is not tiered, and while
+            its leader does not know.
+        copy_lag_bytes: Size of its sealed segments that are to be copied; None likewise.
     """
 
     partition: int
@@ -55,6 +59,8 @@ class TopicPartitionState:
     earliest: int
     latest: int
     size_bytes: int | None = None
+    remote_bytes: int | None = None
+    copy_lag_bytes: int | None = None
 
     @property
     def records(self) -> int:
@@ -151,7 +157,7 @@ class Topic:
             )
             for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
         }
-        sizes = self._sizes(client, deadline)
+        nodes = self._log_dirs(client, deadline)
         return tuple(
             TopicPartitionState(
                 partition=number,
@@ -160,7 +166,7 @@ class Topic:
                 isr=view.partitions[number].isr,
                 earliest=offsets[OffsetSpec.EARLIEST][tp].offset,
                 latest=offsets[OffsetSpec.LATEST][tp].offset,
-                size_bytes=sizes.get((view.partitions[number].leader, tp)),
+                **_sizes(nodes.get(view.partitions[number].leader, ()), tp),
             )
             for number, tp in tps.items()
         )
@@ -177,8 +183,13 @@ class Topic:
 
     @property
     def size_bytes(self) -> int:
-        """Size of the leaders' logs in bytes, as far as it is known.  Followers do not count."""
+        """Size of the leaders' files in bytes, as far as it is known.  Followers do not count."""
         return sum(state.size_bytes or 0 for state in self.partitions())
+
+    @property
+    def remote_bytes(self) -> int:
+        """Size of what the topic has in the cluster's ``remote_dir``, as far as it is known."""
+        return sum(state.remote_bytes or 0 for state in self.partitions())
 
     def preview(self, records: int = 10) -> list[ConsumedRecord]:
         """Read the newest records of all partitions, for at most ten seconds.
@@ -200,8 +211,8 @@ class Topic:
             states = self.partitions(LOOK_SECONDS_MAX)
         except (SparklogError, TimeoutError) as error:
             return f"{name}: {message(_error_text(error))}"
-        known = [state.size_bytes for state in states if state.size_bytes is not None]
-        size = f", {_size_text(sum(known))}" if known else ""
+        size = _total_text(", {}", (state.size_bytes for state in states))
+        size += _total_text(", {} in the remote_dir", (state.remote_bytes for state in states))
         records = counted(sum(state.records for state in states), "record")
         partitions = counted(len(states), "partition")
         return (
@@ -236,22 +247,27 @@ class Topic:
         except (SparklogError, TimeoutError) as error:
             return f"the newest records cannot be read: {message(_error_text(error))}"
 
-    def _sizes(
+    def _log_dirs(
         self, client: BlockingClient, deadline: Deadline
-    ) -> Mapping[tuple[int, TopicPartition], int]:
-        """Log sizes by broker and partition; empty when a broker does not answer."""
+    ) -> Mapping[int, Sequence[LogDirDescription]]:
+        """The log directories by broker; empty when a broker does not answer."""
         admin = Admin(client.cluster, timeout_s=deadline.left_s)
         with suppress(SparklogError):
-            return {
-                (broker, tp): size
-                for broker, directories in client.run(
-                    admin.describe_log_dirs(), deadline.left_s
-                ).items()
-                for directory in directories
-                for tp, size in directory.sizes.items()
-                if tp.topic == self.name
-            }
+            return client.run(admin.describe_log_dirs(), deadline.left_s)
         return {}
+
+
+def _sizes(log_dirs: Sequence[LogDirDescription], tp: TopicPartition) -> dict[str, int]:
+    """Of a partition with this leader; a size that is not known is left out."""
+    for log_dir in log_dirs:
+        if tp in log_dir.sizes:
+            found = {"size_bytes": log_dir.sizes[tp]}
+            remote = log_dir.remote_sizes.get(tp)
+            if remote is not None:
+                found["remote_bytes"] = remote.size_bytes
+                found["copy_lag_bytes"] = remote.copy_lag_bytes
+            return found
+    return {}
 
 
 def _require_frame(frame: Any) -> None:
@@ -264,6 +280,7 @@ def _require_frame(frame: Any) -> None:
 
 
 def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
+    tiered = any(state.remote_bytes is not None for state in states)
     rows = [
         (
             str(state.partition),
@@ -271,13 +288,25 @@ def _partitions_html(states: Sequence[TopicPartitionState]) -> str:
             _replicas_text(state),
             f"{state.earliest:,}",
             f"{state.latest:,}",
-            "" if state.size_bytes is None else _size_text(state.size_bytes),
+            _total_text("{}", [state.size_bytes]),
+            *(_tier_texts(state) if tiered else ()),
         )
         for state in states[:PARTITIONS_SHOWN_MAX]
     ]
     more = len(states) - len(rows)
-    shown = table(("partition", "leader", "replicas", "from", "to", "size"), rows)
+    columns = ("partition", "leader", "replicas", "from", "to", "size")
+    shown = table((*columns, *(("remote size", "to be copied") if tiered else ())), rows)
     return f"{shown}... and {counted(more, 'partition')} more" if more else shown
+
+
+def _tier_texts(state: TopicPartitionState) -> tuple[str, str]:
+    return _total_text("{}", [state.remote_bytes]), _total_text("{}", [state.copy_lag_bytes])
+
+
+def _total_text(text: str, sizes: Iterable[int | None]) -> str:
+    """``text`` with the sum of the known sizes; empty if none is known."""
+    known = [size for size in sizes if size is not None]
+    return text.format(_size_text(sum(known))) if known else ""
 
 
 def _replicas_text(state: TopicPartitionState) -> str:

@@ -24,7 +24,12 @@ from sparklog.executors.replica_manager.log_reads import LogReads
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
 from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
-from sparklog.executors.replica_manager.remote_reads import RemoteReads, RemoteRecords
+from sparklog.executors.replica_manager.remote_reads import (
+    RemoteReads,
+    RemoteRecords,
+    RemoteSizes,
+    no_remote_sizes,
+)
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
 from sparklog.executors.replica_manager.tier_searches import find_in_tiers
 from sparklog.executors.replica_manager.transaction_verifications import (
@@ -44,6 +49,7 @@ __all__ = [
     "OutcomeFuture",
     "RemoteReads",
     "RemoteRecords",
+    "RemoteSizes",
     "ReplicaManager",
     "RequestTransaction",
     "RoleListener",
@@ -54,6 +60,7 @@ __all__ = [
     "expire_producers",
     "find_in_tiers",
     "no_coordinator",
+    "no_remote_sizes",
     "purge_deleted",
     "synchronous",
 ]

@@ -1,6 +1,7 @@
 """Reads of the records of tiered logs that are only in the bucket, as a fetch sees them.
 
-Owns: the interface, and what it is without a remote_dir.  Must not know how a bucket is read.
+Owns: the interface, and what it is without a remote_dir, as that of the sizes.  Must not know how a
+bucket is read.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -19,6 +20,18 @@ class RemoteRecords(NamedTuple):
 
     records: Region
     aborted: tuple[AbortedTxn, ...] = ()
+
+
+class RemoteSizes(NamedTuple):
+    """Bytes of a tiered log: of its objects, and of sealed segments that are still to be copied."""
+
+    remote_bytes: int
+    copy_lag_bytes: int
+
+
+def no_remote_sizes(_partition: Partition) -> RemoteSizes | None:
+    """The sizes as a broker without a remote_dir knows them."""
+    return None
 
 
 class RemoteReads(Protocol):

@@ -38,7 +38,12 @@ from sparklog.executors.replica_manager.offset_searches import OffsetSearches
 from sparklog.executors.replica_manager.partition_opener import PartitionOpener
 from sparklog.executors.replica_manager.partition_remover import PartitionRemover
 from sparklog.executors.replica_manager.record_validation import RecordValidations
-from sparklog.executors.replica_manager.remote_reads import NoRemoteReads, RemoteReads
+from sparklog.executors.replica_manager.remote_reads import (
+    NoRemoteReads,
+    RemoteReads,
+    RemoteSizes,
+    no_remote_sizes,
+)
 from sparklog.executors.replica_manager.replication_quota import ReplicationThrottle
 from sparklog.executors.replica_manager.role_changes import RoleChanges
 from sparklog.executors.replica_manager.segment_replacements import SegmentReplacements
@@ -152,6 +157,7 @@ class ReplicaManager:
         )
         #: The remote part of tiered logs; set before the broker serves.
         self.remote_reads: RemoteReads = NoRemoteReads()
+        self.remote_sizes: Callable[[Partition], RemoteSizes | None] = no_remote_sizes
         #: For the tiering, which sets ``find_end``.
         self.recoveries = BucketRecoveries(
             self.truncations,

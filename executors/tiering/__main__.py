@@ -24,7 +24,7 @@ from sparklog.errors import SparklogError
 from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
 from sparklog.process import die_with_parent
 from sparklog.rate_throttle import RateThrottle
-from sparklog.remote_log.chunk_cache import ChunkCache
+from sparklog.remote_log.chunk_cache import ChunkCache, ChunkCacheCounters
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.service import ReadObject, RemoteLogService
 from sparklog.storage_backends.base import FileHalf
@@ -53,30 +53,35 @@ def main() -> int:
     config = json.loads(source.readline())
     with ThreadPoolExecutor(_THREADS, "remote") as threads, ThreadPoolExecutor(1) as copies:
         try:
-            service = _open(config, threads.submit)
+            service, counters = _open(config, threads.submit)
         except SparklogError as error:
             _say(sink, {"ready": False, "error": str(error), "kind": "storage"})
             return 1
         _say(sink, {"ready": True})
-        _serve(service, source, sink, threads, copies)
+        _serve(service, counters, source, sink, threads, copies)
         threads.shutdown(cancel_futures=True)
         copies.shutdown(cancel_futures=True)
     return 0
 
 
-def _open(config: dict[str, Any], submit: Callable[..., object]) -> RemoteLogService:
+def _open(
+    config: dict[str, Any], submit: Callable[..., object]
+) -> tuple[RemoteLogService, Callable[[], ChunkCacheCounters]]:
+    """The service, and what its cache has done."""
     remote = open_backend(config["remote_dir"], config["options"])
     read: ReadObject | None = None
+    counters: Callable[[], ChunkCacheCounters] = ChunkCacheCounters
     if not isinstance(remote, FileHalf):  # a folder is as near as a cache
         cache_dir = open_backend(config["cache_dir"])
-        read = ChunkCache(
+        cache = ChunkCache(
             cache_dir,
             remote.read,
             submit,
             bytes_max=config["cache_bytes"],
             chunk_bytes=_CHUNK_BYTES,
             read_ahead_chunks_max=_READ_AHEAD_CHUNKS,
-        ).read
+        )
+        read, counters = cache.read, cache.counters
     service = RemoteLogService(
         remote,
         open_file_half,
@@ -85,7 +90,7 @@ def _open(config: dict[str, Any], submit: Callable[..., object]) -> RemoteLogSer
         new_lock=threading.Lock,
     )
     service.check(config["cluster_id"])
-    return service
+    return service, counters
 
 
 class _Throttle:
@@ -111,6 +116,7 @@ def _say(sink: BinaryIO, line: dict[str, Any]) -> None:
 
 def _serve(
     service: RemoteLogService,
+    counters: Callable[[], ChunkCacheCounters],
     source: BinaryIO,
     sink: BinaryIO,
     threads: ThreadPoolExecutor,
@@ -119,7 +125,7 @@ def _serve(
     writing = threading.Lock()
 
     def answer(call: Call) -> None:
-        data = encode_message(_answer(service, call))
+        data = encode_message(_answer(service, call)._replace(cache=counters()))
         with writing:
             sink.write(data)
             sink.flush()

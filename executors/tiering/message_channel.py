@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sparklog.errors import StorageError
 from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
+from sparklog.remote_log.chunk_cache import ChunkCacheCounters
 
 #: Bytes that a pipe holds.
 _PIPE_BYTES: Final = 1024 * 1024
@@ -24,7 +25,8 @@ _READS_AT_ONCE: Final = 8
 class MessageChannel:
     """The pipes of one process.  Everything runs on the event loop; nothing blocks.
 
-    ``close`` ends it; the descriptors belong to the caller.
+    ``close`` ends it; the descriptors belong to the caller.  ``cache``: what the process's cache
+    had done when it last answered.
     """
 
     def __init__(self, input_descriptor: int, output_descriptor: int) -> None:
@@ -39,6 +41,7 @@ class MessageChannel:
         self._unsent: deque[memoryview] = deque()
         self._decoder = MessageDecoder()
         self._error: StorageError | None = None
+        self.cache = ChunkCacheCounters()
         self._loop.add_reader(self._output, self._read)
 
     @property
@@ -114,6 +117,7 @@ class MessageChannel:
             self.close(f"it said something else than an answer ({error!r})")
 
     def _answered(self, answer: Answer) -> None:
+        self.cache = answer.cache
         future = self._waiting.get(answer.number)
         if future is None or future.done():
             return

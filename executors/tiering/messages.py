@@ -10,6 +10,8 @@ import pickle
 import struct
 from typing import Any, Final, NamedTuple
 
+from sparklog.remote_log.chunk_cache import ChunkCacheCounters
+
 LENGTH: Final = struct.Struct(">I")
 
 
@@ -23,11 +25,12 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The result of a call, or the exception in place of it."""
+    """The result of a call, or the exception in place of it; and what the process's cache did."""
 
     number: int
     result: Any
     error: BaseException | None = None
+    cache: ChunkCacheCounters = ChunkCacheCounters()
 
 
 def encode_message(message: Call | Answer) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import EpochEntry, Log, Segment, Steps
 from sparklog.executors.partition import Partition, TieredStart, TieredState
-from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
 from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.metrics import TieringMetrics
@@ -122,10 +122,12 @@ class RemoteLogManager:
             "remote_copy_lag_bytes": sum(map(copy_lag_bytes, self._tiered(led=True))),
         }
 
-    def remote_bytes(self, topic_partition: TopicPartition) -> int:
-        """Bytes of a led partition in the bucket, as far as known."""
-        led = self._led.get(topic_partition)
-        return 0 if led is None or led.state is None else led.state.remote_bytes
+    def remote_sizes(self, partition: Partition) -> RemoteSizes | None:
+        """The sizes of a partition; None while this broker has not taken its manifest over."""
+        led = self._led.get(partition.topic_partition)
+        if led is None or led.state is None or not self._still_leads(led):
+            return None
+        return RemoteSizes(led.state.remote_bytes, copy_lag_bytes(partition))
 
     async def run(self) -> None:
         """Look after the partitions until cancelled; an unexpected error only delays the rest."""

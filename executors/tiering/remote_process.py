@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from sparklog.errors import StorageError
 from sparklog.executors.tiering.message_channel import MessageChannel
 from sparklog.process import Child, ChildError, python_command, spawn_child
+from sparklog.remote_log.chunk_cache import ChunkCacheCounters
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.blocking import run_blocking
 
@@ -32,6 +33,10 @@ logger = logging.getLogger(__name__)
 class RemoteLogs(Protocol):
     """Calls methods of ``RemoteLogService``."""
 
+    @property
+    def cache(self) -> ChunkCacheCounters:
+        """What the cache of reads has done since the broker's start."""
+
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Raises what the method raises, and StorageError when it cannot be called."""
 
@@ -47,6 +52,11 @@ class InlineRemoteLogs:
         self._cluster_id = cluster_id
         self._service: RemoteLogService | None = None
         self._making = asyncio.Lock()
+
+    @property
+    def cache(self) -> ChunkCacheCounters:
+        """See ``RemoteLogs``; there is none."""
+        return ChunkCacheCounters()
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         async with self._making:
@@ -75,6 +85,14 @@ class RemoteProcess:
         self._pause_s, self._not_before_s = RETRY_S[0], 0.0
         self._failure = ""
         self._closed = False
+        #: Of the processes that have ended.
+        self._earlier_cache = ChunkCacheCounters()
+
+    @property
+    def cache(self) -> ChunkCacheCounters:
+        """See ``RemoteLogs``."""
+        now = ChunkCacheCounters() if self._channel is None else self._channel.cache
+        return now.added_to(self._earlier_cache)
 
     @property
     def pid(self) -> int | None:
@@ -118,6 +136,7 @@ class RemoteProcess:
             return self._channel
 
     async def _end(self) -> None:
+        self._earlier_cache = self.cache
         channel, self._channel = self._channel, None
         child, self._child = self._child, None
         if channel is not None:

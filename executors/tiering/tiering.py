@@ -44,6 +44,7 @@ class Tiering:
             metrics,
         )
         replica_manager.remote_reads = self._fetches
+        replica_manager.remote_sizes = self.manager.remote_sizes
         replica_manager.recoveries.find_end = self.manager.find_end
         self._recoveries = replica_manager.recoveries
 
@@ -58,7 +59,8 @@ class Tiering:
 
     def as_json(self) -> dict[str, Any]:
         """The part of NodeStatus about tiering."""
-        return {**self.manager.as_json(), **self._recoveries.as_json()}
+        cache = {f"remote_cache_{k}": v for k, v in self._remote.cache._asdict().items()}
+        return {**self.manager.as_json(), **cache, **self._recoveries.as_json()}
 
 
 def open_remote_logs(

@@ -21,7 +21,7 @@ from sparklog.cli.output import (
 from sparklog.types import MAX_INT16, MAX_INT32
 
 if TYPE_CHECKING:
-    from sparklog.client.admin import Admin
+    from sparklog.client.admin import Admin, LogDirDescription
     from sparklog.client.cluster_view import TopicView
     from sparklog.client.replica_admin import Reassignment, ReplicasDescription
     from sparklog.types import TopicPartition
@@ -35,8 +35,10 @@ _PARTITION_COLUMNS = (
     *("partition", "leader", "leader_epoch", "replicas", "isr", "eligible", "offline"),
     *("state", "earliest", "latest"),
 )
-#: Of a tiered topic: where the files of the leader begin, and the last record in the remote_dir.
-_TIER_COLUMNS = ("earliest_local", "latest_tiered")
+#: Of a tiered topic: where the files of the leader begin, the last record in the remote_dir, and
+#: bytes of the leader's files, in the remote_dir, and of sealed segments that are to be copied.
+_TIER_OFFSETS = ("earliest_local", "latest_tiered")
+_TIER_BYTES = ("local_bytes", "remote_bytes", "copy_lag_bytes")
 
 app = typer.Typer(help="List, create, describe and delete topics.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
@@ -125,8 +127,9 @@ def describe(
 
     With a topic's name also the settings in force for it, and where they come from.
 
-    Of a tiered topic also where the files of the leader begin (earliest_local), and the last record
-    in the remote_dir (latest_tiered).
+    Of a tiered topic also where the files of the leader begin (earliest_local), the last record in
+    the remote_dir (latest_tiered), the bytes of both, and those of sealed segments that are still
+    to be copied (copy_lag_bytes).
 
     In sync (isr): has every acknowledged record.  Eligible: has left the isr since, and has them
     all the same.
@@ -139,10 +142,9 @@ def describe(
         settings = ", ".join(f"{key}={value}" for key, value in document["configs"].items())
         id_and_settings = f"id {document['topic_id']}, settings: {settings or 'all default'}"
         typer.echo(f"Topic {document['topic']}, {id_and_settings}")
-        tiered = any(each in row for row in document["partitions"] for each in _TIER_COLUMNS)
-        print_table(
-            (*_PARTITION_COLUMNS, *(_TIER_COLUMNS if tiered else ())), document["partitions"]
-        )
+        tiered = any(each in row for row in document["partitions"] for each in _TIER_OFFSETS)
+        more = (*_TIER_OFFSETS, *_TIER_BYTES) if tiered else ()
+        print_table((*_PARTITION_COLUMNS, *more), document["partitions"])
         if name is not None:
             typer.echo()
             print_table(("setting", "value", "from"), _setting_rows(document["effective_configs"]))
@@ -235,16 +237,30 @@ async def _topic_document(
 
 
 async def _add_tiers(admin: "Admin", name: str, rows: list[dict[str, Any]]) -> None:
-    """Add where the files of the leaders begin, and how far the remote_dir reaches."""
+    """Add where the files of the leaders begin, how far the remote_dir reaches, and both sizes."""
+    from contextlib import suppress
+
+    from sparklog.errors import ConnectError, KafkaError
     from sparklog.types import OffsetSpec, TopicPartition
 
     led = [TopicPartition(name, row["partition"]) for row in rows if row["leader"] is not None]
     asked = (OffsetSpec.EARLIEST_LOCAL, OffsetSpec.LATEST_TIERED)
-    for column, timestamp in zip(_TIER_COLUMNS, asked, strict=True):
+    for column, timestamp in zip(_TIER_OFFSETS, asked, strict=True):
         found = await admin.find_offsets(dict.fromkeys(led, timestamp), timeout_s=DETAIL_SECONDS)
         for row in rows:
             offset = found.get(TopicPartition(name, row["partition"]))
             row[column] = None if offset is None or offset.offset < 0 else offset.offset
+    nodes: dict[int, list[LogDirDescription]] = {}
+    with suppress(ConnectError, KafkaError):
+        nodes = await admin.describe_log_dirs(timeout_s=DETAIL_SECONDS)
+    for row in rows:
+        row |= dict.fromkeys(_TIER_BYTES)
+        tp = TopicPartition(name, row["partition"])
+        for log_dir in nodes.get(row["leader"], []):
+            remote = log_dir.remote_sizes.get(tp)
+            if remote is not None:
+                sizes = (log_dir.sizes[tp], remote.size_bytes, remote.copy_lag_bytes)
+                row |= zip(_TIER_BYTES, sizes, strict=True)
 
 
 def _setting_rows(effective: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ those about replicas in ``replica_admin``.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparklog.client.cluster_client import UNKNOWN_TOPIC_GRACE_S, ClusterClient
 from sparklog.client.cluster_view import ClusterView, TopicView
@@ -95,11 +95,19 @@ class ConfigEntry:
     documentation: str | None = None
 
 
+class RemoteSize(NamedTuple):
+    """What a remote_dir has of a partition (``size_bytes``), and what is still to be copied."""
+
+    size_bytes: int
+    copy_lag_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDirDescription:
     """A log directory of a node.
 
-    ``error`` is NONE for a log directory that works; ``sizes`` are bytes by partition.
+    ``error`` is NONE for a log directory that works; ``sizes`` are bytes by partition, and
+    ``remote_sizes`` are those of the partitions that are tiered and led by the node.
 
     ``total_bytes`` and ``usable_bytes`` are of the volume, -1 if not known.
     """
@@ -107,6 +115,7 @@ class LogDirDescription:
     path: str
     error: ErrorCode
     sizes: Mapping[TopicPartition, int]
+    remote_sizes: Mapping[TopicPartition, RemoteSize]
     total_bytes: int
     usable_bytes: int
 
@@ -350,9 +359,11 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     # log directories
 
-    async def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
+    async def describe_log_dirs(
+        self, *, timeout_s: float | None = None
+    ) -> dict[int, list[LogDirDescription]]:
         """The log directories of every node, by node id; the journal belongs to node 0."""
-        deadline = Deadline(self.timeout_s)
+        deadline = Deadline(self.timeout_s if timeout_s is None else timeout_s)
         await self.cluster.refresh((), deadline)
         found: dict[int, list[LogDirDescription]] = {}
         for node_id in sorted(self.cluster.view.nodes):
@@ -423,6 +434,14 @@ def _described_directory(result: DescribeLogDirsResult) -> LogDirDescription:
             TopicPartition(topic.name, part.partition_index): part.partition_size
             for topic in result.topics
             for part in topic.partitions
+        },
+        remote_sizes={
+            TopicPartition(topic.name, part.partition_index): RemoteSize(
+                part.remote_size, max(part.remote_copy_lag, 0)
+            )
+            for topic in result.topics
+            for part in topic.partitions
+            if part.remote_size >= 0
         },
         total_bytes=result.total_bytes,
         usable_bytes=result.usable_bytes,

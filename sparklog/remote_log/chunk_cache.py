@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
+from operator import add
 from typing import Final, NamedTuple, TypeAlias
 
 from sparklog.errors import StorageError
@@ -64,6 +65,11 @@ class ChunkCacheCounters(NamedTuple):
     write_failures: int = 0
     read_failures: int = 0
     bytes_used: int = 0
+
+    def added_to(self, earlier: "ChunkCacheCounters") -> "ChunkCacheCounters":
+        """What this cache and an earlier one have done together; the earlier one is gone."""
+        both = ChunkCacheCounters(*map(add, self, earlier))
+        return both._replace(bytes_used=self.bytes_used)
 
 
 class _Piece(NamedTuple):

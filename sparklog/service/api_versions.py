@@ -47,6 +47,8 @@ def handler(advertised: Callable[[bool], Mapping[int, tuple[int, int]]]) -> ApiH
             _check_name(request.client_software_name)
             _check_name(request.client_software_version)
         to_own_client = request.client_software_name == CLIENT_SOFTWARE
+        if to_own_client:
+            context.mark_own_client()
         return ApiVersionsResponse(
             api_keys=tuple(
                 ApiVersion(api_key=key, min_version=low, max_version=high)

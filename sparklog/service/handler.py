@@ -32,6 +32,7 @@ MANY_ITEMS: Final = MAX_REQUEST_ITEMS
 
 
 NO_BODY: Final = memoryview(b"")
+_OWN_CLIENT: Final = "own client"
 
 
 class RequestContext(NamedTuple):
@@ -53,6 +54,14 @@ class RequestContext(NamedTuple):
     def member(self) -> bool:
         """Whether the peer has proved that it belongs to the cluster."""
         return self.connection.member
+
+    @property
+    def own_client(self) -> bool:
+        """Whether the peer has said in ApiVersions that it is a client of sparklog's."""
+        return bool(self.connection.state.get(_OWN_CLIENT))
+
+    def mark_own_client(self) -> None:
+        self.connection.state[_OWN_CLIENT] = True
 
 
 #: A response, or an awaitable of one, or slices that end with one of these, or None for requests

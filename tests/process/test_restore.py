@@ -1,13 +1,16 @@
 """The drill: every disk of a cluster is gone, and ``sparklog restore`` brings back what it can."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import sparklog
+from sparklog.cli.app import run
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.support.served import ServedCluster
@@ -71,8 +74,16 @@ def every(count: int) -> dict[int, list[int]]:
     return {part: list(range(part, count, PARTITIONS)) for part in range(PARTITIONS)}
 
 
+def described(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The rows of ``sparklog topics describe``."""
+    capsys.readouterr()
+    assert run(["topics", "describe", "tiered", "-b", bootstrap, "--json"]) == 0
+    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["partitions"]
+    return rows
+
+
 def test_a_cluster_comes_back_from_journal_and_bucket(
-    tmp_path: Path, started: list[ServedCluster]
+    tmp_path: Path, started: list[ServedCluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, remote_dir = tmp_path / "data", tmp_path / "remote"
     places = ("--journal-dir", str(tmp_path / "journal"), "--remote-dir", str(remote_dir))
@@ -86,6 +97,13 @@ def test_a_cluster_comes_back_from_journal_and_bucket(
         producer.send("plain", b"lost")
     assert read(first.bootstrap, "tiered", "before") == every(3_000)
     wait_for(lambda: fewest_copied(remote_dir) >= 9)
+    wait_for(lambda: {row["copy_lag_bytes"] for row in described(first.bootstrap, capsys)} == {0})
+    for row in described(first.bootstrap, capsys):
+        assert row["remote_bytes"] > 9 * 20_000 * 0.9
+        assert row["local_bytes"] > 20_000
+        assert row["earliest_local"] <= row["latest_tiered"] < row["latest"]
+    assert run(["topics", "describe", "tiered", "-b", first.bootstrap]) == 0
+    assert "copy_lag_bytes" in capsys.readouterr().out
     everything = first.process.pid, *first.broker_pids()
     first.kill()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in everything))

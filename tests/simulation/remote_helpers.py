@@ -19,6 +19,7 @@ from sparklog.executors.tiering.messages import (
     MessageDecoder,
     encode_message,
 )
+from sparklog.remote_log.chunk_cache import ChunkCacheCounters
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.simulation.actors import Killed, Node, current_node
@@ -91,6 +92,7 @@ class HelperCalls:
         cluster_id: str,
     ) -> None:
         self.closed = False
+        self.cache = ChunkCacheCounters()  # there is none
         self.helper: Helper | None = None
         self.broker = broker
         self._world = world

@@ -100,6 +100,41 @@ class _Field:
     null_is_minus_one: bool
 
 
+def _own_field(name: str, tag: int, doc: str) -> _Field:
+    """A tagged int64 of sparklog's, -1 where it is not known, in flexible versions only."""
+    return _Field(
+        name=name,
+        kind="int64",
+        is_struct=False,
+        is_array=False,
+        tag=tag,
+        doc=doc,
+        versions=[],
+        nullable_versions=[],
+        default="-1",
+        null_is_minus_one=False,
+    )
+
+
+#: Fields that Kafka does not have, by struct, for sparklog's own clients.  Kafka numbers its tags
+#: from 0, sparklog from 10000.  Clients should skip tags that they do not know (KIP-482), but not
+#: all of them do.
+OWN_FIELDS = {
+    "DescribeLogDirsPartition": (
+        _own_field(
+            "remote_size",
+            10000,
+            "Of sparklog, from the leader of a tiered partition: the size of its objects in bytes.",
+        ),
+        _own_field(
+            "remote_copy_lag",
+            10001,
+            "Of sparklog, likewise: bytes of sealed segments that are to be copied and are not.",
+        ),
+    )
+}
+
+
 @dataclasses.dataclass(kw_only=True)
 class _Struct:
     name: str
@@ -131,6 +166,11 @@ class _Union:
             if nullable and merged.kind != "uuid" and not merged.null_is_minus_one:
                 merged.nullable_versions.insert(0, version)
         self._seen_orders.append((struct.name, order))
+
+    def add_own_fields(self, flexible_versions: list[int]) -> None:
+        for name, struct in self.structs.items():
+            for field in OWN_FIELDS.get(name, ()):
+                struct.fields.append(dataclasses.replace(field, versions=flexible_versions))
 
     def check(self) -> None:
         for struct in self.structs.values():
@@ -299,6 +339,7 @@ def _message_source(api: str, side: str) -> str:
     union = _Union(list(versions))
     for version in reversed(versions):
         union.add(versions[version], version)
+    union.add_own_fields([version for version, found in versions.items() if found.__flexible__])
     union.check()
     newest = versions[max(versions)]
     ordered = _dependencies_first(union, newest.__name__)

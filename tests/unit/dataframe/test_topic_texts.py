@@ -50,6 +50,20 @@ def test_replicas_that_are_not_in_sync_stand_in_brackets() -> None:
     assert state.records == 7
 
 
+def test_both_tiers_of_a_topic_are_shown_where_there_are_two() -> None:
+    plain = {"leader": 1, "replicas": (1,), "isr": (1,), "earliest": 0, "latest": 10}
+    states = [
+        topic.TopicPartitionState(
+            partition=0, size_bytes=500, remote_bytes=4_000_000, copy_lag_bytes=7_000, **plain
+        ),
+        topic.TopicPartitionState(partition=1, size_bytes=300, **plain),
+    ]
+    shown = topic._partitions_html(states)
+    for part in ("remote size", "to be copied", "4.0 MB", "7.0 KB"):
+        assert part in shown
+    assert "remote size" not in topic._partitions_html(states[1:])
+
+
 def test_only_frames_of_spark_are_written() -> None:
     """The check comes before any call to the session."""
     frames = topic.TopicFrames(object(), "127.0.0.1:1", lambda: None)

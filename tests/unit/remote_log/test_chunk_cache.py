@@ -87,6 +87,14 @@ def test_whole_chunks_are_fetched_once() -> None:
     assert sum(map(fixture.disk.size, fixture.disk.list(""))) == 15
 
 
+def test_what_two_caches_have_done_after_each_other() -> None:
+    earlier = ChunkCacheCounters(hits=1, misses=2, bytes_fetched=30, evictions=1, bytes_used=100)
+    later = ChunkCacheCounters(hits=4, read_failures=1, bytes_used=10)
+    assert later.added_to(earlier) == ChunkCacheCounters(
+        hits=5, misses=2, bytes_fetched=30, evictions=1, read_failures=1, bytes_used=10
+    )
+
+
 @pytest.mark.parametrize("bounds", [(95, 1), (200, 5), (5, 0), (5, -1)])
 def test_an_empty_range_needs_no_fetch(bounds: tuple[int, int]) -> None:
     fixture = Fixture()

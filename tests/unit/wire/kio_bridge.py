@@ -40,12 +40,12 @@ def kio_type(message_type: type[Message], version: int) -> type[Any]:
 
 
 def values(struct_type: type[Struct], kio: type[Any], version: int) -> st.SearchStrategy[Any]:
-    """Values of a struct that the version can express in full."""
+    """Values of a struct that the version can express in full, without sparklog's own fields."""
     by_name = {our_name(field): field for field in dataclasses.fields(kio)}
     strategies = {
         field.name: _field_values(field, by_name[field.name], version)
         for field in wire_fields(struct_type)
-        if field.wire.exists_in(version)
+        if field.wire.exists_in(version) and field.name in by_name
     }
     return st.builds(struct_type, **strategies)
 

@@ -28,6 +28,12 @@ from sparklog.wire.protocol.codec import (
 from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from sparklog.wire.protocol.messages.create_topics import CreateTopicsRequest
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from sparklog.wire.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
 from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.protocol.messages.metadata import (
@@ -107,6 +113,20 @@ def test_a_message_has_the_same_bytes_as_with_kio(message_type: Any, version: in
         assert kio_decode(message_type, version, body) == to_kio(message, schema)
 
     check()
+
+
+def test_fields_of_our_own_are_tagged() -> None:
+    ours = DescribeLogDirsPartition(partition_size=5, remote_size=2**40, remote_copy_lag=7)
+    response = DescribeLogDirsResponse(
+        results=(DescribeLogDirsResult(topics=(DescribeLogDirsTopic(partitions=(ours,)),)),)
+    )
+    for version in range(response.MIN_VERSION, response.MAX_VERSION + 1):
+        frame = encode(response, version)
+        again = decode(DescribeLogDirsResponse, version, frame)
+        assert isinstance(again, DescribeLogDirsResponse)
+        kept = again.results[0].topics[0].partitions[0]
+        known = version >= response.FLEXIBLE_FROM
+        assert (kept.remote_size, kept.remote_copy_lag) == ((2**40, 7) if known else (-1, -1))
 
 
 @pytest.mark.parametrize(("message_type", "version"), EVERY_MESSAGE, ids=IDS)

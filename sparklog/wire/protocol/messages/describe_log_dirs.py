@@ -39,6 +39,10 @@ class DescribeLogDirsPartition(Struct):
     #: True if this log is created by AlterReplicaLogDirsRequest and will replace the current log of
     #: the replica in the future.
     is_future_key: bool = field(default=False, metadata=one("bool"))
+    #: Of sparklog, from the leader of a tiered partition: the size of its objects in bytes.
+    remote_size: int = field(default=-1, metadata=one("int64", 2, tag=10000))
+    #: Of sparklog, likewise: bytes of sealed segments that are to be copied and are not.
+    remote_copy_lag: int = field(default=-1, metadata=one("int64", 2, tag=10001))
 
 
 @message

@@ -10,6 +10,8 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.tiering.message_channel import MessageChannel
 from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
+from sparklog.remote_log.chunk_cache import ChunkCacheCounters
+from tests.support.waiting import until
 
 
 class Pipes:
@@ -63,6 +65,19 @@ def test_answers_find_their_calls_in_any_order() -> None:
             os.write(pipes.child_output, encoded[index : index + 1])
         assert await first == b"x" * 100
         assert pipes.channel.waiting == 0
+
+    run(test)
+
+
+def test_answers_tell_what_the_cache_of_the_process_has_done() -> None:
+    async def test(pipes: Pipes) -> None:
+        assert pipes.channel.cache == ChunkCacheCounters()
+        forgotten, second = pipes.channel.call("a"), pipes.channel.call("b")
+        forgotten.cancel()
+        counters = ChunkCacheCounters(hits=5, bytes_used=7)
+        pipes.answer(Answer(2, 1), Answer(1, 1, cache=counters))
+        assert await second == 1
+        await until(lambda: pipes.channel.cache == counters)
 
     run(test)
 

@@ -1,6 +1,12 @@
 """Tiered topics from end to end: copied by their leader, deleted here, read from the bucket."""
 
 from sparklog.errors import ErrorCode
+from sparklog.wire.protocol.messages.api_versions import ApiVersionsRequest
+from sparklog.wire.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+)
 from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -24,6 +30,39 @@ def test_a_client_reads_one_log_over_both_tiers() -> None:
         status = await tiered.rig.status()
         assert status["remote_segments"] == status["remote_segments_copied"] >= 5
         assert status["remote_copy_lag_bytes"] == 0
+
+    run_tiered(test)
+
+
+def test_the_leader_tells_the_sizes_of_both_tiers() -> None:
+    async def test(tiered: TieredRig) -> None:
+        async def told(broker_id: int, name: str = "sparklog") -> DescribeLogDirsPartition:
+            client = await tiered.rig.client(broker_id)
+            who = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+            await client.ask(who)
+            topic = DescribableLogDirTopic(topic="t", partitions=(0,))
+            response = await client.ask(DescribeLogDirsRequest(topics=(topic,)))
+            (part,) = response.results[0].topics[0].partitions
+            return part
+
+        await tiered.start(2)
+        leader = tiered.leader.options.broker_id  # type: ignore[union-attr]
+        await tiered.rig.brokers[leader].tiering.manager.look_after_all()  # type: ignore[union-attr]
+        await tiered.fill(20)
+        await tiered.settle()
+        sealed = sum(segment.size for segment in tiered.partition.log.segments[:-1])
+        before = await told(leader)
+        assert (before.remote_size, before.remote_copy_lag) == (0, sealed)
+        await tiered.tier()
+        after = await told(leader)
+        assert after.partition_size == tiered.partition.log.size < sealed
+        assert after.remote_size > sealed  # the indexes are in the bucket, too
+        assert (await tiered.rig.status(leader))["remote_bytes"] == after.remote_size
+        assert after.remote_copy_lag == 0
+        follower = await told(3 - leader)
+        assert (follower.remote_size, follower.remote_copy_lag) == (-1, -1)
+        other = await told(leader, "others")
+        assert (other.remote_size, other.partition_size) == (-1, after.partition_size)
 
     run_tiered(test)
 
