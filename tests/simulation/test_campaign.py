@@ -17,10 +17,10 @@ from tests.simulation.scenario import TIERED_FROM
 from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN, TIERED = (300, 60) if WHOLE else (90, 14)
+PLAIN, TIERED = (300, 60) if WHOLE else (70, 12)
 SEEDS = (*range(1, PLAIN + 1), *range(TIERED_FROM, TIERED_FROM + TIERED))
-#: Every second one: neighbours in the list break the same part.
-BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::2]
+#: Every third one: neighbours in the list break the same part.
+BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::3]
 
 #: Seeds that once failed, and what they found.  Their runs have changed with the scenario since;
 #: what was wrong in the product has a unit test of its own.

@@ -20,7 +20,7 @@ from tests.support.raw_wire import RawWire
 from tests.support.waiting import wait_for
 
 #: Tests are over before a second compiler has paid off.
-QUICK_JVM = "--driver-java-options -XX:TieredStopAtLevel=1 pyspark-shell"
+QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
 FOREVER = {"retention.ms": -1}
 #: The topics of a test may be tiered; their segments are in the bucket soon.
 SOON_TIERED = {

@@ -13,40 +13,107 @@ from typing import Final
 
 #: Whether everything is to run.
 WHOLE: Final = bool(os.environ.get("SPARKLOG_WHOLE"))
-#: Files of whose tests every second case runs.
+#: Folders and files of whose tests every second case runs.
 HALVED: Final = (
-    "tests/clients/test_transactional_producers.py",
-    "tests/compat/test_kafka_source_and_sink.py",
-    "tests/peers/test_transactional_producer.py",
-    "tests/spark/test_dataframe_pushdown.py",
-    "tests/spark/test_dataframe_read.py",
-    "tests/spark/test_dataframe_write.py",
-    "tests/spark/test_direct_writes.py",
-    "tests/spark/test_keyed_pieces.py",
-    "tests/spark/test_packed_writes.py",
-    "tests/spark/test_sent_pieces.py",
-    "tests/spark/test_unpacked_rows.py",
+    "tests/applications/",
+    "tests/clients/",
+    "tests/compat/",
+    "tests/peers/",
+    "tests/process/",
+    "tests/spark/",
+    "tests/unit/executors/broker/test_bounded_requests.py",
     "tests/unit/executors/log/test_log_life.py",
+    "tests/unit/storage/test_contract.py",
+    "tests/unit/storage/test_upload.py",
+    "tests/unit/wire/test_columns.py",
+    "tests/unit/wire/test_columns_encode.py",
+    "tests/unit/wire/test_record_slices.py",
+    "tests/unit/wire/test_wire_codec.py",
 )
-#: Tests that are left out, and which ones go through the same steps.
+#: Tests that are left out, by file, and which ones go through the same steps.
 LEFT_OUT: Final = {
-    "tests/spark/test_examples.py::test_quickstart": "test_the_demo, and the README's own script",
-    "tests/spark/test_examples.py::test_the_notebook_gives_what_it_shows": "the same",
-    "tests/spark/test_packaging.py::test_a_served_cluster_is_used_from_other_applications": (
-        "test_another_session_names_the_cluster_by_an_option"
-    ),
-    "tests/spark/test_packaging.py::test_the_editable_install_is_found_from_an_empty_folder": (
-        "test_the_wheel_is_found_from_an_empty_folder"
-    ),
-    "tests/spark/test_packed_writes.py::test_code_that_fills_several_classes": (
-        "test_plans_of_many_kinds_are_packed"
-    ),
-    "tests/spark/test_launcher_standalone.py::test_records_survive_a_stop_and_a_start": (
-        "test_after_a_clean_stop_the_next_start_recovers_nothing, on local-cluster"
-    ),
-    "tests/peers/test_moved_partition_dirs.py::test_there_and_back": (
-        "tests/peers/test_files.py, which reads single files both ways"
-    ),
+    "tests/applications/test_streams.py": {
+        "test_the_word_count_survives_an_instance_and_is_reset": (
+            "test_exactly_once_survives_an_instance_that_is_killed_at_work"
+        ),
+    },
+    "tests/peers/test_compacted_transactions.py": {
+        "test_the_same_batches_are_left": (
+            "tests/peers/test_compaction.py, and the compaction of the simulation"
+        ),
+    },
+    "tests/peers/test_moved_partition_dirs.py": {
+        "test_there_and_back": ("tests/peers/test_files.py, which reads single files both ways"),
+    },
+    "tests/process/test_bad_disks.py": {
+        "test_what_was_acknowledged_survives_a_stop_on_a_full_disk": (
+            "test_a_full_disk_refuses_writes_serves_reads_and_recovers"
+        ),
+    },
+    "tests/process/test_cluster_changes.py": {
+        "test_a_removal_that_a_driver_has_left_is_taken_back_or_done": (
+            "tests/unit/driver/launcher/test_fleet_changes.py"
+        ),
+        "test_brokers_are_added_to_a_running_cluster": (
+            "tests/chaos/test_added_broker.py, test_replicas_follow_the_brokers_that_come_and_go"
+        ),
+    },
+    "tests/process/test_internal_topics.py": {
+        "test_its_replication_factor_follows_the_brokers": (
+            "tests/unit/executors/broker/test_brokers_internal_topics.py"
+        ),
+    },
+    "tests/process/test_serve.py": {
+        "test_until_end_stops_at_the_end": ("test_a_topic_from_the_command_line"),
+        "test_further_data_dirs_share_the_logs_and_one_may_be_missing": (
+            "tests/process/test_bad_disks.py"
+        ),
+    },
+    "tests/spark/test_dataframe_failover.py": {
+        "test_a_leader_dies_during_a_read": (
+            "test_a_leader_dies_during_a_write, and the readers of tests/chaos"
+        ),
+    },
+    "tests/spark/test_dataframe_pushdown.py": {
+        "test_one_day_of_a_year_fetches_a_tenth_of_the_topic_at_most": (
+            "test_the_newest_hour_is_read_alone_however_it_is_said"
+        ),
+    },
+    "tests/spark/test_examples.py": {
+        "test_quickstart": ("test_the_demo, and the README's own script"),
+        "test_the_notebook_gives_what_it_shows": ("the same"),
+        "test_kafka_client": ("tests/clients"),
+        "test_failover": ("test_a_leader_dies_during_a_write"),
+    },
+    "tests/spark/test_launcher_cluster.py": {
+        "test_executors_pack_what_is_written": (
+            "tests/spark/test_packed_writes.py, in a local session"
+        ),
+    },
+    "tests/spark/test_launcher_standalone.py": {
+        "test_records_survive_a_stop_and_a_start": (
+            "test_after_a_clean_stop_the_next_start_recovers_nothing, on local-cluster"
+        ),
+    },
+    "tests/spark/test_packaging.py": {
+        "test_a_served_cluster_is_used_from_other_applications": (
+            "test_another_session_names_the_cluster_by_an_option"
+        ),
+        "test_the_editable_install_is_found_from_an_empty_folder": (
+            "test_the_readme_works_from_the_wheel_alone"
+        ),
+        "test_the_wheel_is_found_from_an_empty_folder": (
+            "test_the_readme_works_from_the_wheel_alone"
+        ),
+    },
+    "tests/spark/test_packed_writes.py": {
+        "test_code_that_fills_several_classes": ("test_plans_of_many_kinds_are_packed"),
+    },
+    "tests/spark/test_unpacked_rows.py": {
+        "test_operators_that_bring_their_plan_along": (
+            "test_a_query_gets_the_same_rows_either_way"
+        ),
+    },
 }
 
 
@@ -58,9 +125,10 @@ def left_out(node_ids: Iterable[str]) -> Iterator[str]:
     cases: dict[str, list[str]] = {}
     for node_id in node_ids:
         test, _, case = node_id.partition("[")
-        if node_id in LEFT_OUT:
+        file, _, name = test.partition("::")
+        if name in LEFT_OUT.get(file, ()):
             yield node_id
-        elif case and test.partition("::")[0] in HALVED:
+        elif case and test.startswith(HALVED):
             cases.setdefault(test, []).append(node_id)
     for number, of_test in enumerate(cases.values()):
         if len(of_test) > 1:
