@@ -147,6 +147,18 @@ class Manifest:
         """
         return self._checked(SegmentsRemoved(segment_ids=tuple(segment_ids), removed_ms=now_ms))
 
+    def remove_all(self, last_id: str, now_ms: int) -> Records:
+        """Records that remove all segments and leave the log start where it is.
+
+        There are none if ``last_id`` is not the last segment.
+        """
+        count = len(self._segments)
+        if not count or self._segments.id_at(count - 1) != last_id:
+            return ()
+        removed = SegmentsRemoved(segment_ids=self._ids(0, count), removed_ms=now_ms)
+        assert self.log_start_offset is not None, "a leader that has begun has told it"
+        return self._checked(removed, LogStartMoved(log_start_offset=self.log_start_offset))
+
     def truncate_after(
         self, offset: int, now_ms: int, shortened: RemoteSegment | None = None
     ) -> Records:

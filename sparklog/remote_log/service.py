@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -21,6 +21,7 @@ from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.manifest import Manifest, Records
+from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.open_manifests import (
     NewLock,
     NotLeadingError,
@@ -30,8 +31,9 @@ from sparklog.remote_log.open_manifests import (
 )
 from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
-from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
+from sparklog.remote_log.states import FollowerState, RemoteLogState, state_of
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
@@ -59,36 +61,6 @@ GARBAGE_SEGMENTS_MAX: Final = 1000
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-
-class RemoteLogState(NamedTuple):
-    """A remote log after a call.  Without segments ``end_offset`` is NO_OFFSET.
-
-    The log starts at ``log_start_offset`` or, if the leader knows better, above.  After an unclean
-    election the leader's log may end below: all its records were deleted before, so it continues at
-    the log start.
-
-    ``log_bytes`` are those that retention counts, ``remote_bytes`` those of all objects.
-    """
-
-    log_start_offset: int
-    end_offset: int
-    segments: int
-    log_bytes: int
-    remote_bytes: int
-
-
-class FollowerState(NamedTuple):
-    """The state with which a follower may start at ``offset``.
-
-    ``leader_epochs`` reach from the log start, as it was when the segment was copied, exactly to
-    the offset.  ``producer_snapshot`` is None if the log that was copied had none there, or if it
-    is not known (see ``SegmentShortened``).
-    """
-
-    offset: int
-    leader_epochs: tuple[EpochStart, ...]
-    producer_snapshot: bytes | None
 
 
 #: Reads (object path, object size, offset, size) of an object.
@@ -204,7 +176,7 @@ class RemoteLogService:
                 ),
                 now_ms,
             )
-            return _state(manifest_log.manifest)
+            return state_of(manifest_log.manifest)
 
     def _tell_loss(self, partition: RemotePartition, lost: range) -> None:
         """Keep what is left of the partition for an operator, and say so."""
@@ -246,7 +218,7 @@ class RemoteLogService:
         with self._manifests.leading(partition) as manifest_log:
             check_copy(segment, manifest_log.manifest.leader_epoch, now_ms)
             commit(manifest_log, decide, now_ms)
-            return _state(manifest_log.manifest)
+            return state_of(manifest_log.manifest)
 
     def move_log_start(
         self, partition: RemotePartition, offset: int, now_ms: int
@@ -258,7 +230,7 @@ class RemoteLogService:
         """
         with self._manifests.leading(partition) as manifest_log:
             commit(manifest_log, lambda each: each.move_log_start(offset, now_ms), now_ms)
-            return _state(manifest_log.manifest)
+            return state_of(manifest_log.manifest)
 
     def retained_from(
         self,
@@ -301,6 +273,24 @@ class RemoteLogService:
             commit(manifest_log, decide, now_ms)
         return len(due)
 
+    def remove_segments(
+        self, partition: RemotePartition, leader_epoch: int, last_id: str, now_ms: int
+    ) -> RemoteLogState:
+        """Remove all segments, of which ``last_id`` is the last one; the log start stays.
+
+        Nothing changes if another segment is the last one: an earlier call, of which the answer was
+        lost, may have removed these, and others have been added since.  For the same reason only
+        the leader of ``leader_epoch`` may call this; for others it raises DeposedLeaderError.
+        """
+        with self._manifests.leading(partition) as manifest_log:
+            if manifest_log.manifest.leader_epoch != leader_epoch:
+                raise DeposedLeaderError(
+                    f"segments of {manifest_log.url} were to be removed by the leader of epoch "
+                    f"{leader_epoch}, and that of {manifest_log.manifest.leader_epoch} has begun"
+                )
+            commit(manifest_log, lambda each: each.remove_all(last_id, now_ms), now_ms)
+            return state_of(manifest_log.manifest)
+
     # -- orphans
 
     def sweep_orphans(self, partition: RemotePartition, now_ms: int, age_ms: int) -> SweptOrphans:
@@ -334,7 +324,7 @@ class RemoteLogService:
 
     def state(self, partition: RemotePartition) -> RemoteLogState:
         """The state as of now, for any broker."""
-        return self._manifests.look(partition, _state, refreshes=True)
+        return self._manifests.look(partition, state_of, refreshes=True)
 
     def read(
         self,
@@ -487,14 +477,3 @@ class RemoteLogService:
 
 def _finder(offset: int) -> Callable[[Manifest], RemoteSegment | None]:
     return lambda manifest: manifest.segment_at(offset)
-
-
-def _state(manifest: Manifest) -> RemoteLogState:
-    start, end = manifest.log_start_offset, manifest.end_offset
-    return RemoteLogState(
-        log_start_offset=NO_OFFSET if start is None else start,
-        end_offset=NO_OFFSET if end is None else end,
-        segments=manifest.segment_count,
-        log_bytes=manifest.log_bytes,
-        remote_bytes=manifest.remote_bytes,
-    )

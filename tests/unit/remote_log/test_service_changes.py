@@ -163,6 +163,51 @@ def test_a_segment_that_was_deleted_while_it_was_copied_is_not_added() -> None:
     assert live(store) == []
 
 
+# -- all segments
+
+
+def test_all_segments_are_removed_and_the_log_start_stays() -> None:
+    store = MemoryBackend()
+    service = leading(store, [A, B, C])
+    put_objects(store, A, B, C)
+    service.move_log_start(PARTITION, 14, 0)
+    state = service.remove_segments(PARTITION, 1, C.segment_id, 5)
+    assert state == RemoteLogState(14, NO_OFFSET, 0, 0, 0)
+    assert stored(store).log_start_offset == 14
+    assert service.collect_garbage(PARTITION, 10, 14) == 1
+    assert service.collect_garbage(PARTITION, 10, 15) == 2
+    assert store.list(SEGMENTS) == []
+    again = copied(14, 20, copy=1)
+    assert service.add_segment(PARTITION, again, 6).log_start_offset == 14
+
+
+@pytest.mark.parametrize("failures", [("before", "before"), ("after", "before"), ("late", "late")])
+def test_a_removal_whose_answer_was_lost_does_not_remove_what_was_added_since(
+    failures: tuple[Failure, ...],
+) -> None:
+    store = ScriptedStore()
+    service = leading(store, [A, B])
+    store.fail(*failures)
+    with pytest.raises(StorageError):
+        service.remove_segments(PARTITION, 1, B.segment_id, 0)
+    store.land()
+    assert service.remove_segments(PARTITION, 1, B.segment_id, 1).segments == 0
+    again = copied(0, 10, copy=1)
+    service.add_segment(PARTITION, again, 2)
+    assert service.remove_segments(PARTITION, 1, B.segment_id, 3).segments == 1
+    assert live(store) == ids([again])
+
+
+def test_a_late_removal_of_a_former_leadership_changes_nothing() -> None:
+    store = MemoryBackend()
+    service = leading(store, [A, B])
+    log = leader_log(20, (1, 0))
+    service.begin_leadership(PARTITION, 3, "leader-3", log, 0)
+    with pytest.raises(DeposedLeaderError, match="by the leader of epoch 1"):
+        service.remove_segments(PARTITION, 1, B.segment_id, 0)
+    assert live(store) == ids([A, B])
+
+
 # -- the log start
 
 
