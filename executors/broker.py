@@ -312,6 +312,7 @@ class Broker:
             replica_manager,
             remote,
             ask_leader=replication.tiered_states.ask,
+            ask_replicas=replication.local_starts.ask,
             random_bytes=self.runtime.random_bytes,
         )
 

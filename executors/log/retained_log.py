@@ -46,6 +46,9 @@ class RetainedLog(DurableLog):
         self._local_log_start_offset = loaded.local_log_start_offset
         #: Records below this offset are in the bucket, as far as this broker knows.
         self.tiered_end_offset = 0
+        #: How often the topic was switched off since the log was opened.  What was found out about
+        #: the bucket before that does not count any more.
+        self.remote_disable_count = 0
 
     @property
     def log_start_offset(self) -> int:
@@ -73,6 +76,11 @@ class RetainedLog(DurableLog):
             f"{self.local_log_start_offset}",
         )
 
+    def disable_remote(self) -> None:
+        """The topic leaves the bucket, which from now on counts as empty."""
+        self.tiered_end_offset = 0
+        self.remote_disable_count += 1
+
     def advance_log_start(self, offset: int) -> bool:
         """Hide all records below ``offset`` (DeleteRecords).  Returns False if they are hidden.
 
@@ -93,6 +101,7 @@ class RetainedLog(DurableLog):
         """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
         In a tiered log only the log start counts: ``local_retention_offset`` has the other rules.
+        The same holds for a log that leaves the bucket, while there are records in the bucket only.
         Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
@@ -100,7 +109,10 @@ class RetainedLog(DurableLog):
             return 0
         config = self.config
         first_before = self._segments[0].base_offset
-        limits = NO_LIMITS if config.remote_storage_enable else RetentionLimits.whole_log(config)
+        is_tiered = config.remote_storage_enable or (
+            config.leaves_remote_storage and self._log_start_offset < self._local_log_start_offset
+        )
+        limits = NO_LIMITS if is_tiered else RetentionLimits.whole_log(config)
         count = self._count_deletable(limits, now_ms, stable_offset)
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)

@@ -146,7 +146,7 @@ class FollowerRole:
 
     def begin_start_in_tier(self, start: TieredStart, *, leader_epoch: int) -> bool:
         """See ``Partition.begin_start_in_tier``."""
-        if not self._follows(leader_epoch):
+        if not self._follows(leader_epoch) or self._replica.config.leaves_remote_storage:
             return False
         log = self._replica.log
         self._truncate_log = partial(log.start_in_tier, start)

@@ -119,6 +119,8 @@ class Partition(Replica):
 
     def configure(self, config: TopicConfig, now_ms: int) -> list[Effect]:
         """Use the new topic settings from now on."""
+        if self.config.remote_storage_enable and not config.remote_storage_enable:
+            self.log.disable_remote()
         self.config = config
         self.log.reconfigure(config)
         effects: list[Effect] = []

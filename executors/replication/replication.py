@@ -20,6 +20,7 @@ from sparklog.executors.replication.alter_partition_sender import (
     AlterPartitionSender,
 )
 from sparklog.executors.replication.clean_offsets import CleanOffsets
+from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.replication.log_scrubber import LogScrubber
 from sparklog.executors.replication.range_repairer import RangeRepairer
 from sparklog.executors.replication.replica_fetcher import (
@@ -68,6 +69,7 @@ class Replication:
         self._scrubber = LogScrubber(replica_manager, RangeRepairer(tools))
         self._clean_offsets = CleanOffsets(tools)
         self.tiered_states = TieredStates(tools)
+        self.local_starts = LocalStarts(tools)
         replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from sparklog.errors import SparklogError
+from sparklog.errors import ErrorCode, KafkaError, SparklogError
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.replication.fetch_session_handler import MovedToTieredStorage
 from sparklog.types import TopicPartition
@@ -20,8 +20,8 @@ class StartSearches:
     """The searches of one broker's followers, at most one for each replica.
 
     ``find_start`` asks the leader and the bucket; raises SparklogError.  ``start`` gets what it
-    found, unless the replica has another fetch position meanwhile, and ``try_later`` the replicas
-    whose search has failed.  ``on_end`` gets every task that has ended.
+    found, unless the replica has another fetch position meanwhile, or its topic was switched off;
+    ``try_later`` the replicas whose search has failed, and ``on_end`` every task that has ended.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class StartSearches:
 
     async def _search(self, moved: MovedToTieredStorage[Partition]) -> None:
         replica, tp = moved.replica, moved.replica.topic_partition
+        disable_count = replica.log.remote_disable_count
         found: TieredStart | SparklogError
         try:
             found = await self._find_start(replica)
@@ -83,6 +84,11 @@ class StartSearches:
                 del self._tasks[tp]
         if replica.fetch_position() != moved.position:
             return
+        if replica.log.remote_disable_count != disable_count:
+            # What was found may be deleted by now, even if the topic is tiered again.
+            found = KafkaError(
+                ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, "the topic was switched off meanwhile"
+            )
         if isinstance(found, SparklogError):
             self._fail(moved, found)
         else:

@@ -72,11 +72,20 @@ class TieredStates:
         """Where a follower starts whose leader has the next records only in the bucket.
 
         Raises SparklogError, also for a damaged producer snapshot: without the producer state the
-        follower could lead later and take duplicates.
+        follower could lead later and take duplicates.  Raises it too for a topic that leaves the
+        bucket, and while the leader does not vouch for what is in the bucket below its files.
         """
+        if partition.config.leaves_remote_storage:
+            raise _leaves(partition)
         state = (await self.ask(partition.leader, (partition,)))[partition]
         if isinstance(state, SparklogError):
             raise state
+        if state.tiered_end_offset < state.local_log_start_offset:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the leader has not found out yet what the remote_dir has of "
+                f"{partition.topic_partition}",
+            )
         start = await self._tools.remote_start(
             partition, state.log_start_offset, state.local_log_start_offset
         )
@@ -84,6 +93,14 @@ class TieredStates:
             producers = ProducerStateManager(partition.topic_partition)
             await run_blocking(producers.load_snapshot, start.producer_snapshot)
         return start
+
+
+def _leaves(partition: Partition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+        f"{partition.topic_partition} leaves the remote_dir; a replica begins where the files of "
+        "its leader do, once the log starts there",
+    )
 
 
 def _read(answer: object, partition: Partition) -> TieredState | SparklogError:

@@ -23,6 +23,7 @@ from sparklog.executors.partition import Partition, TieredStart, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
 from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
 from sparklog.executors.tiering.leadership import Leadership
+from sparklog.executors.tiering.leaving import AskReplicas, RemoteLeaving
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
 from sparklog.metadata import ClusterImage, PartitionImage
@@ -72,6 +73,7 @@ class RemoteLogManager:
         remote: RemoteLogs,
         *,
         ask_leader: AskLeader,
+        ask_replicas: AskReplicas,
         random_bytes: Callable[[int], bytes],
         metrics: TieringMetrics,
     ) -> None:
@@ -85,6 +87,15 @@ class RemoteLogManager:
         #: The next look follows at once: segments were left for it, or a role has changed.
         self._look_again = asyncio.Event()
         self._told_at: dict[TopicPartition, float] = {}
+        self._leaving = RemoteLeaving(
+            ask_replicas,
+            call=self._call,
+            take_state=self._take_state,
+            advance_log_start=self._advance_log_start,
+            follow_log_start=self._follow_log_start,
+            tell=self._tell,
+            now_ms=self._now_ms,
+        )
         replica_manager.replication_events.add_role_listener(self)
 
     # calls of the replica manager
@@ -98,11 +109,13 @@ class RemoteLogManager:
         A new leader looks at once, because the log start may be known in the manifest alone.
         """
         is_new = before is None or before.leader_epoch != partition.leader_epoch
-        if is_new and partition.is_leader and partition.config.remote_storage_enable:
+        if is_new and partition.is_leader and partition.config.may_be_remote:
             self._look_again.set()
 
     def config_changed(self, partition: Partition) -> None:
-        """See ``RoleListener``."""
+        """See ``RoleListener``.  A topic that was switched off is looked at at once."""
+        if partition.is_leader and partition.config.leaves_remote_storage:
+            self._look_again.set()
 
     def partition_closing(self, topic_partition: TopicPartition) -> None:
         """See ``RoleListener``."""
@@ -172,14 +185,14 @@ class RemoteLogManager:
         return (
             partition
             for partition in self._replica_manager
-            if partition.config.remote_storage_enable
+            if partition.config.may_be_remote
             and partition.is_leader == led
             and partition.log.offline is None
         )
 
     def _forget_others(self) -> None:
         for tp, led in list(self._led.items()):
-            if not self._still_leads(led) or not led.partition.config.remote_storage_enable:
+            if not self._still_leads(led) or not led.partition.config.may_be_remote:
                 del self._led[tp]
 
     def _still_leads(self, led: Leadership) -> bool:
@@ -203,6 +216,8 @@ class RemoteLogManager:
         try:
             if led.state is None:
                 await self._begin(led)
+            if partition.config.leaves_remote_storage or self._leaving.is_removing(led):
+                await self._leaving.leave(led)
             await self._copy_segments(led)
             await self._apply_retention(led)
             await self._follow_log_start(led)
@@ -271,7 +286,9 @@ class RemoteLogManager:
     async def _take_state(self, led: Leadership, state: RemoteLogState) -> None:
         led.state = state
         log = led.partition.log
-        log.tiered_end_offset = max(min(state.end_offset, log.log_end_offset), 0)
+        counts = led.partition.config.remote_storage_enable and not self._leaving.is_removing(led)
+        end = min(state.end_offset, log.log_end_offset) if counts else 0
+        log.tiered_end_offset = max(end, 0)
         if state.log_start_offset > log.log_start_offset:
             await self._advance_log_start(led, state.log_start_offset)
 
@@ -314,6 +331,8 @@ class RemoteLogManager:
                 segment = await self._remote.call("copy", job)
             if not self._still_leads(led) or log.generation != generation:
                 return  # the objects are orphans
+            if not partition.config.copies_segments:
+                return  # likewise
             state = await self._call(led, "add_segment", segment, self._now_ms())
             self.metrics.count_copy(segment.size)
             await self._take_state(led, state)
@@ -378,12 +397,12 @@ class RemoteLogManager:
         """Ask the leaders of tiered partitions what is in the bucket, for local retention."""
         by_leader: defaultdict[int, list[Partition]] = defaultdict(list)
         for partition in self._tiered(led=False):
-            if partition.leader >= 0:
+            if partition.leader >= 0 and partition.config.remote_storage_enable:
                 by_leader[partition.leader].append(partition)
         for leader, partitions in by_leader.items():
-            epochs = {partition: partition.leader_epoch for partition in partitions}
+            before = {partition: _knowledge(partition) for partition in partitions}
             for partition, told in (await self._ask_leader(leader, partitions)).items():
-                if isinstance(told, SparklogError) or partition.leader_epoch != epochs[partition]:
+                if isinstance(told, SparklogError) or _knowledge(partition) != before[partition]:
                     continue
                 log = partition.log
                 log.tiered_end_offset = min(told.tiered_end_offset, log.log_end_offset)
@@ -450,6 +469,11 @@ def _measured(log: Log, segment: Segment) -> Iterator[Steps[object]]:
     """
     yield log.statistics.ensure_time_index(segment)
     yield log.statistics.ranges(segment.base_offset, segment.base_offset + 1)
+
+
+def _knowledge(partition: Partition) -> tuple[int, int]:
+    """What is known of the bucket holds while this stays: the leader, and the topic is tiered."""
+    return partition.leader_epoch, partition.log.remote_disable_count
 
 
 def remote_partition(partition: Partition) -> RemotePartition:

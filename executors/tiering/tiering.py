@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.tiering.leaving import AskReplicas
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.executors.tiering.remote_log_manager import AskLeader, RemoteLogManager
@@ -27,6 +28,7 @@ class Tiering:
         remote: RemoteLogs,
         *,
         ask_leader: AskLeader,
+        ask_replicas: AskReplicas,
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._remote = remote
@@ -35,6 +37,7 @@ class Tiering:
             replica_manager,
             remote,
             ask_leader=ask_leader,
+            ask_replicas=ask_replicas,
             random_bytes=random_bytes,
             metrics=metrics,
         )

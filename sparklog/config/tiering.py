@@ -27,6 +27,13 @@ TIERING_SETTINGS: tuple[Setting, ...] = (
         "it is too old; new records stay on the brokers' disks (KIP-950).",
     ),
     Setting(
+        name="remote.log.delete.on.disable",
+        kind="BOOLEAN",
+        default=False,
+        doc="Whether remote.storage.enable may be switched off. The records that some replica does "
+        "not have in files are then deleted, and with them everything in the remote_dir (KIP-950).",
+    ),
+    Setting(
         name="local.retention.ms",
         kind="LONG",
         default=LIKE_WHOLE_LOG,

@@ -267,6 +267,7 @@ class TopicConfig:
     min_insync_replicas: int = 1
     preallocate: bool = False
     remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
     remote_storage_enable: bool = False
     retention_bytes: int = NO_LIMIT
     retention_ms: int = 7 * DAY_MS
@@ -291,6 +292,16 @@ class TopicConfig:
     def copies_segments(self) -> bool:
         """Whether sealed segments are copied to the remote_dir."""
         return self.remote_storage_enable and not self.remote_log_copy_disable
+
+    @property
+    def leaves_remote_storage(self) -> bool:
+        """Whether the topic is to have nothing in the remote_dir any more, or never had."""
+        return self.remote_log_delete_on_disable and not self.remote_storage_enable
+
+    @property
+    def may_be_remote(self) -> bool:
+        """Whether the remote_dir may have something of the topic."""
+        return self.remote_storage_enable or self.leaves_remote_storage
 
     @property
     def local_retention(self) -> tuple[int, int]:
@@ -340,6 +351,11 @@ class TopicConfig:
             raise ConfigError(
                 "remote.storage.enable=true does not go with cleanup.policy=compact: compacted "
                 "topics stay on the brokers' disks"
+            )
+        if self.leaves_remote_storage and self.compacts:
+            raise ConfigError(
+                "remote.log.delete.on.disable=true does not go with cleanup.policy=compact: the "
+                "remote_dir may still have records of the topic"
             )
         for name, local, whole in (
             ("retention.ms", self.local_retention_ms, self.retention_ms),

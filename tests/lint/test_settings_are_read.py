@@ -36,5 +36,6 @@ def test_every_setting_is_read_somewhere() -> None:
         "local_retention_ms",
         "local_retention_bytes",
         "remote_log_copy_disable",
+        "remote_log_delete_on_disable",
     }
     assert fields - attributes_read() - ready == UNREAD.keys()

@@ -63,6 +63,9 @@ _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
 #: replicas hold all acknowledged records, and both decide which replicas may lead.
 _SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
 
+_REMOTE_ENABLE = "remote.storage.enable"
+_REMOTE_DELETE = "remote.log.delete.on.disable"
+
 
 def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
     """The settings of a new topic, as canonical texts.  Raises KafkaError(INVALID_CONFIG)."""
@@ -83,20 +86,32 @@ def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> N
 def is_tiered(image: ClusterImage, topic: str) -> bool:
     """Whether segments of the topic may be in the remote_dir.
 
-    The setting has no default of brokers, and cannot be switched off.
+    The settings have no defaults of brokers.  A topic that was tiered keeps one of the two.
     """
-    return image.topic_overrides(topic).get("remote.storage.enable") == "true"
+    overrides = image.topic_overrides(topic)
+    return "true" in (overrides.get(_REMOTE_ENABLE), overrides.get(_REMOTE_DELETE))
 
 
-def _check_stays_tiered(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind."""
-    name = "remote.storage.enable"
-    if before.get(name) == "true" and after.get(name) != "true":
+def _check_remote_part(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind
+    (KIP-950)."""
+    if "true" in (after.get(_REMOTE_ENABLE), after.get(_REMOTE_DELETE)):
+        return
+    if before.get(_REMOTE_ENABLE) == "true":
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{name} cannot be switched off: the records that are only in the remote_dir would be "
-            "lost. With remote.log.copy.disable=true nothing more is copied there, and what is "
-            "there can be read until it is too old",
+            "It is invalid to disable remote storage without deleting remote data. If you want to "
+            "keep the remote data and turn to read only, please set `remote.storage.enable=true,"
+            "remote.log.copy.disable=true`. If you want to disable remote storage and delete all "
+            "remote data, please set `remote.storage.enable=false,"
+            "remote.log.delete.on.disable=true`.",
+        )
+    if before.get(_REMOTE_DELETE) == "true":
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{_REMOTE_DELETE} stays true while {_REMOTE_ENABLE} is not: the remote_dir may still "
+            f"have records of the topic, which are to be deleted. Set {_REMOTE_ENABLE}=true to "
+            "keep segments there again",
         )
 
 
@@ -155,7 +170,7 @@ def _alter_resource(
         defaults = config.overlay(image.broker_overrides(None))
         merged = _merged(resource.overrides, values)
         check_topic_rules(merged, defaults)
-        _check_stays_tiered(resource.overrides, merged)
+        _check_remote_part(resource.overrides, merged)
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),

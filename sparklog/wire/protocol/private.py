@@ -20,12 +20,7 @@ from sparklog.wire.protocol.private_clients import (
     ReadRemoteSegmentsRequest,
     ReadRemoteSegmentsResponse,
 )
-from sparklog.wire.protocol.private_replicas import (
-    ReadCleanOffsetRequest,
-    ReadCleanOffsetResponse,
-    ReadTieredStateRequest,
-    ReadTieredStateResponse,
-)
+from sparklog.wire.protocol.private_replicas import REPLICA_MESSAGES
 from sparklog.wire.protocol.schema import Request, Response, Struct, many, message, one
 
 FIRST_PRIVATE_KEY: Final = 20000
@@ -487,12 +482,10 @@ PRIVATE_MESSAGES: Final[dict[int, tuple[type[Request], type[Response]]]] = {
         (ReportLogEndsRequest, ReportLogEndsResponse),
         (DrainBrokersRequest, DrainBrokersResponse),
         (ReportDamageRequest, ReportDamageResponse),
-        (ReadCleanOffsetRequest, ReadCleanOffsetResponse),
-        (ReadTieredStateRequest, ReadTieredStateResponse),
         (CreateInternalTopicRequest, CreateInternalTopicResponse),
         (AwaitWorkRequest, AwaitWorkResponse),
         (GiveWorkRequest, GiveWorkResponse),
         (ConsistentCutRequest, ConsistentCutResponse),
         (ReadRemoteSegmentsRequest, ReadRemoteSegmentsResponse),
     )
-}
+} | {request.API_KEY: (request, response) for request, response in REPLICA_MESSAGES}

@@ -4,7 +4,7 @@ Owns: their fields.  Must not know when brokers send them.
 """
 
 from dataclasses import field
-from typing import ClassVar
+from typing import ClassVar, Final
 from uuid import UUID
 
 from sparklog.wire.protocol.schema import Request, Response, message, one
@@ -34,6 +34,29 @@ class ReadCleanOffsetResponse(Response):
 
 
 @message
+class ReadLocalStartRequest(Request):
+    """A leader asks a replica whose topic leaves the bucket where the replica's files begin."""
+
+    API_KEY: ClassVar[int] = 20019
+
+    topic_id: UUID | None = field(default=None, metadata=one("uuid"))
+    partition: int = field(default=0, metadata=one("int32"))
+    current_leader_epoch: int = field(default=-1, metadata=one("int32"))
+
+
+@message
+class ReadLocalStartResponse(Response):
+    """``partition_epoch``: how recent the replicas are that the other replica knows."""
+
+    API_KEY: ClassVar[int] = 20019
+
+    error_code: int = field(default=0, metadata=one("int16"))
+    error_message: str | None = field(default=None, metadata=one("string", nullable=0))
+    local_log_start_offset: int = field(default=-1, metadata=one("int64"))
+    partition_epoch: int = field(default=-1, metadata=one("int32"))
+
+
+@message
 class ReadTieredStateRequest(Request):
     """A follower asks its leader which part of the log is in the bucket."""
 
@@ -56,3 +79,11 @@ class ReadTieredStateResponse(Response):
     log_start_offset: int = field(default=-1, metadata=one("int64"))
     local_log_start_offset: int = field(default=-1, metadata=one("int64"))
     tiered_end_offset: int = field(default=-1, metadata=one("int64"))
+
+
+#: Request and response classes.
+REPLICA_MESSAGES: Final[tuple[tuple[type[Request], type[Response]], ...]] = (
+    (ReadCleanOffsetRequest, ReadCleanOffsetResponse),
+    (ReadTieredStateRequest, ReadTieredStateResponse),
+    (ReadLocalStartRequest, ReadLocalStartResponse),
+)

@@ -185,12 +185,34 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
             },
             "local.retention.ms=6 does not go with remote.log.copy.disable=true",
         ),
+        (
+            {"remote.log.delete.on.disable": "true", "cleanup.policy": "compact"},
+            "remote.log.delete.on.disable=true does not go with cleanup.policy=compact",
+        ),
     ],
 )
 def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
     has_remote_dir = "cleanup.policy" in overrides
     with pytest.raises(ConfigError, match=problem):
         TopicConfig.resolve(overrides, BrokerConfig()).check(has_remote_dir=has_remote_dir)
+
+
+@pytest.mark.parametrize(
+    ("enable", "delete", "leaves", "may_be_remote"),
+    [
+        ("false", "false", False, False),
+        ("false", "true", True, True),
+        ("true", "false", False, True),
+        ("true", "true", False, True),
+    ],
+)
+def test_a_topic_that_was_switched_off_leaves_the_remote_dir(
+    enable: str, delete: str, leaves: bool, may_be_remote: bool
+) -> None:
+    overrides = {"remote.storage.enable": enable, "remote.log.delete.on.disable": delete}
+    config = TopicConfig.resolve(overrides, BrokerConfig())
+    config.check(has_remote_dir=True)
+    assert (config.leaves_remote_storage, config.may_be_remote) == (leaves, may_be_remote)
 
 
 @pytest.mark.parametrize(

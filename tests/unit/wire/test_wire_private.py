@@ -76,6 +76,8 @@ from sparklog.wire.protocol.private_clients import (
 from sparklog.wire.protocol.private_replicas import (
     ReadCleanOffsetRequest,
     ReadCleanOffsetResponse,
+    ReadLocalStartRequest,
+    ReadLocalStartResponse,
     ReadTieredStateRequest,
     ReadTieredStateResponse,
 )
@@ -128,6 +130,7 @@ REQUESTS = [
     ReportDamageRequest(topic_id=UUID(int=5), partition=3, offset=1 << 40),
     ReadCleanOffsetRequest(topic_id=UUID(int=6), partition=4),
     ReadTieredStateRequest(topic_id=UUID(int=7), partition=5, current_leader_epoch=2),
+    ReadLocalStartRequest(topic_id=UUID(int=8), partition=6, current_leader_epoch=3),
     CreateInternalTopicRequest(name="__consumer_offsets"),
     AwaitWorkRequest(spare="spare-1", max_wait_ms=10_000),
     GiveWorkRequest(spare="spare-1", work=b'{"broker": {}}'),
@@ -165,6 +168,7 @@ RESPONSES = [
     ReadTieredStateResponse(
         log_start_offset=1, local_log_start_offset=1 << 33, tiered_end_offset=1 << 34
     ),
+    ReadLocalStartResponse(local_log_start_offset=1 << 42, partition_epoch=13),
     CreateInternalTopicResponse(error_code=15, error_message="no brokers yet"),
     AwaitWorkResponse(work=b'{"broker": {}}'),
     GiveWorkResponse(asking=True),

@@ -68,7 +68,11 @@ from sparklog.wire.protocol.private_clients import (
     ConsistentCutRequest,
     ReadRemoteSegmentsRequest,
 )
-from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadTieredStateRequest
+from sparklog.wire.protocol.private_replicas import (
+    ReadCleanOffsetRequest,
+    ReadLocalStartRequest,
+    ReadTieredStateRequest,
+)
 from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, options_of, run
 
 TOPIC = CreatableTopic(name="flights", num_partitions=6, replication_factor=1)
@@ -223,6 +227,7 @@ def test_private_messages_are_for_members_only(request: pytest.FixtureRequest) -
             ReportDamageRequest,
             ReadCleanOffsetRequest,
             ReadTieredStateRequest,
+            ReadLocalStartRequest,
             ReadRemoteSegmentsRequest,
         )
         for key, (message, _) in PRIVATE_MESSAGES.items():

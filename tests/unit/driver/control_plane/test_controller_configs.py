@@ -2,7 +2,7 @@
 
 import pytest
 
-from sparklog.driver.control_plane.controller import Decision
+from sparklog.driver.control_plane.controller import Decision, is_tiered
 from sparklog.driver.control_plane.controller.configs import ConfigOperation
 from sparklog.errors import ErrorCode
 from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
@@ -180,6 +180,66 @@ def test_lists_of_throttled_replicas_may_become_empty_but_not_senseless() -> Non
 )
 def test_what_cannot_be_set_is_refused(wanted: AlterConfigsResource, code: ErrorCode) -> None:
     assert refused(with_topic(), wanted)[0] == code
+
+
+REMOTE, LEAVES = "remote.storage.enable", "remote.log.delete.on.disable"
+
+
+def tiered(*settings: str) -> ControllerUnderTest:
+    under_test = ControllerUnderTest(remote_dir="memory://bucket/log")
+    under_test.register(1)
+    under_test.create("a")
+    under_test.handle(alter(resource(TOPIC, "a", *[(SET, name, "true") for name in settings])))
+    assert set(under_test.image.topic_overrides("a")) == set(settings)
+    return under_test
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "problem"),
+    [
+        ((REMOTE,), (SET, REMOTE, "false"), "without deleting remote data"),
+        ((REMOTE,), (DELETE, REMOTE, None), "without deleting remote data"),
+        ((LEAVES,), (SET, LEAVES, "false"), "Set remote.storage.enable=true"),
+        ((LEAVES,), (DELETE, LEAVES, None), "Set remote.storage.enable=true"),
+        ((LEAVES,), (SET, "cleanup.policy", "compact"), "does not go with cleanup.policy"),
+    ],
+)
+def test_a_tiered_topic_is_not_switched_off_without_the_deletion_of_its_remote_part(
+    settings: tuple[str, ...], change: tuple[ConfigOperation, str, str | None], problem: str
+) -> None:
+    code, message = refused(tiered(*settings), resource(TOPIC, "a", change))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert problem in str(message)
+
+
+def test_all_settings_of_a_tiered_topic_are_not_replaced_by_others() -> None:
+    under_test = tiered(REMOTE, LEAVES)
+    request = AlterConfigsRequest(
+        resources=(alter_configs.AlterConfigsResource(resource_type=TOPIC, resource_name="a"),)
+    )
+    response = under_test.handle(request).response
+    assert isinstance(response, AlterConfigsResponse)
+    assert [each.error_code for each in response.responses] == [ErrorCode.INVALID_CONFIG]
+
+
+@pytest.mark.parametrize(
+    ("settings", "changes"),
+    [
+        ((REMOTE,), [(SET, REMOTE, "false"), (SET, LEAVES, "true")]),
+        ((REMOTE, LEAVES), [(SET, REMOTE, "false")]),
+        ((REMOTE, LEAVES), [(DELETE, REMOTE, None)]),
+        ((REMOTE, LEAVES), [(DELETE, LEAVES, None)]),
+        ((LEAVES,), [(SET, REMOTE, "true")]),
+        ((LEAVES,), [(SET, REMOTE, "true"), (DELETE, LEAVES, None)]),
+    ],
+)
+def test_a_tiered_topic_leaves_the_remote_dir_and_comes_back(
+    settings: tuple[str, ...], changes: list[tuple[ConfigOperation, str, str | None]]
+) -> None:
+    under_test = tiered(*settings)
+    decision = under_test.handle(alter(resource(TOPIC, "a", *changes)))
+    assert decision.records == tuple(altered(TOPIC, "a", name, value) for _, name, value in changes)
+    assert is_tiered(under_test.image, "a")
 
 
 def test_the_control_plane_is_a_broker_with_settings_of_its_own() -> None:

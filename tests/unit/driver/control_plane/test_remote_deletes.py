@@ -2,6 +2,8 @@
 
 from uuid import UUID
 
+import pytest
+
 from sparklog.driver.control_plane.controller import RemoteDeletesFinished
 from sparklog.metadata import RemoteDeleteFinished, RemoteDeleteMarked, TopicDeleted
 from sparklog.wire.protocol.messages.create_topics import (
@@ -13,12 +15,17 @@ from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, D
 from tests.unit.driver.control_plane.driver_fakes import WALL_MS, ControllerUnderTest
 
 TIERED = CreatableTopicConfig(name="remote.storage.enable", value="true")
+LEAVING = CreatableTopicConfig(name="remote.log.delete.on.disable", value="true")
 
 
-def test_a_tiered_topic_leaves_the_remote_dir_after_its_deletion() -> None:
+@pytest.mark.parametrize("config", [TIERED, LEAVING])
+def test_a_tiered_topic_leaves_the_remote_dir_after_its_deletion(
+    config: CreatableTopicConfig,
+) -> None:
+    """One that was switched off may have left objects behind."""
     under_test = ControllerUnderTest(remote_dir="memory://bucket/log")
     under_test.register(1)
-    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=(TIERED,))
+    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1, configs=(config,))
     under_test.handle(CreateTopicsRequest(topics=(topic,)))
     topic_id = under_test.image.topics["a"].topic_id
     decision = under_test.handle(DeleteTopicsRequest(topics=(DeleteTopicState(name="a"),)))

@@ -49,6 +49,7 @@ def test_a_role_that_waits_for_a_truncation_forgets_what_the_bucket_had() -> Non
         SimpleNamespace(replication_events=events),  # type: ignore[arg-type]
         SimpleNamespace(),  # type: ignore[arg-type]
         ask_leader=None,  # type: ignore[arg-type]
+        ask_replicas=None,  # type: ignore[arg-type]
         random_bytes=bytes,
         metrics=TieringMetrics(),
     )

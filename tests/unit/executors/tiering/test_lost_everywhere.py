@@ -112,6 +112,9 @@ def test_three_replicas_come_back_with_empty_disks() -> None:
         end = tiered.partition.log.tiered_end_offset
         await lose_all(tiered, 1, 2, 3)
         await until(lambda: tiered.leader is not None)
+        assert tiered.leader is not None
+        assert tiered.leader.tiering is not None
+        await tiered.leader.tiering.manager.look_after_all()  # followers wait for it
         await until(lambda: len(tiered.partition.state.isr) == 3)  # type: ignore[union-attr]
         for broker in tiered.rig.brokers.values():
             found = tiered.partition_at(broker)

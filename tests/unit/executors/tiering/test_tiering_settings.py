@@ -157,11 +157,11 @@ async def retain(tiered: TieredRig, size: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["false", None])
-def test_a_tiered_topic_stays_one(value: str | None) -> None:
+def test_a_tiered_topic_stays_one_without_leave_to_delete(value: str | None) -> None:
     async def test(tiered: TieredRig) -> None:
         await tiered.start()
         client = await tiered.client()
-        with pytest.raises(AssertionError, match="cannot be switched off"):
+        with pytest.raises(AssertionError, match="without deleting remote data"):
             await client.alter(ResourceType.TOPIC, "t", remote_storage_enable=value)
         assert tiered.partition.config.remote_storage_enable
 
