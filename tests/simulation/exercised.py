@@ -91,9 +91,11 @@ TIERS_EXERCISED = (
     "remote_reads",
     "slow_buckets",
     "tier_commits",
+    "tier_leavings",
     "tier_objects_deleted",
     "tier_segments",
     "tier_starts",
+    "tier_switches",
 )
 
 

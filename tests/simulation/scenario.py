@@ -39,6 +39,7 @@ from tests.simulation.workloads import (
     groups,
     idempotent,
     late_requests,
+    leaving,
     library,
     losing,
     nemesis,
@@ -115,6 +116,8 @@ TIERED_FROM = 1_000_000
 TIERED_TRANSACTIONS_SHARE = 0.4
 #: How many of their topics are tiered.
 TIERED_TOPICS_SHARE = 0.75
+#: How many of them have a topic that leaves the bucket, if one may.
+LEAVING_SHARE = 0.7
 #: Virtual seconds of trouble.
 LENGTH_S = (6.0, 14.0)
 #: Virtual seconds within which clients notice that a run is over.
@@ -246,6 +249,8 @@ async def _play(
         workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | COMPACTED
     if with_transactions:
         workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | TRANSACTIONAL
+    if leaving.leaving_topics(scene) and world.stream("leaving").random() < LEAVING_SHARE:
+        workloads["leaving"] = leaving.run
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))

@@ -3,13 +3,15 @@
 Owns: what the checkers of tiers must catch.  Must not know how it is caught.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sparklog.executors.tiering.copy_plan as copy_plan_module
 import sparklog.executors.tiering.remote_log_manager as remote_log_manager_module
+from sparklog.errors import SparklogError
 from sparklog.executors.log import AbortedTxn, Segment
 from sparklog.executors.log.retained_log import RetainedLog
 from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
@@ -145,6 +147,17 @@ def move_the_log_start_as_a_follower() -> list[Patch]:
             log.advance_log_start(min(log.tiered_end_offset, partition.high_watermark))
 
     return [(RemoteLogManager, "_learn_from_leaders", learn_from_leaders)]
+
+
+@tier_bug
+def leave_the_bucket_without_asking_the_other_replicas() -> list[Patch]:
+    """The log of a topic that leaves starts where the files of its leader begin."""
+
+    async def ask(self: LocalStarts, partition: Partition) -> Mapping[int, int | SparklogError]:
+        state = partition.state
+        return {} if state is None else {b: 0 for b in state.replicas if b != partition.node_id}
+
+    return [(LocalStarts, "ask", ask)]
 
 
 # followers

@@ -6,7 +6,7 @@ to hold.
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 from uuid import UUID
@@ -18,7 +18,13 @@ from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import decode_aborted
 from sparklog.remote_log.leader_epochs import decode_epochs
 from sparklog.remote_log.manifest_log import ManifestHeader
-from sparklog.remote_log.manifest_records import SegmentAdded, record_from_json
+from sparklog.remote_log.manifest_records import (
+    LogStartMoved,
+    ManifestRecord,
+    SegmentAdded,
+    SegmentsRemoved,
+    record_from_json,
+)
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
 from sparklog.types import NO_OFFSET
 from sparklog.wire.records.batch import iter_batches
@@ -127,6 +133,7 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
     scene.world.note(f"{log}: commit {number} of epoch {header.leader_epoch}: {kinds}")
     scene.count("tier_commits")
     scene.count("tier_segments", len(added))
+    scene.count("tier_leavings", _empties(records))
     scene.history.record(
         TierCommitted(
             log=log,
@@ -138,6 +145,14 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
             log_start=_log_start(scene, log, broker_id),
         )
     )
+
+
+def _empties(records: Sequence[ManifestRecord]) -> bool:
+    """Whether a topic has left: several segments are removed, and the log starts below the last."""
+    match records:
+        case (SegmentsRemoved(segment_ids=ids), LogStartMoved(log_start_offset=start)):
+            return (names.base_offset(ids[-1]) or 0) > start
+    return False
 
 
 def _log_start(scene: Scene, log: LogId, broker_id: int) -> int:
