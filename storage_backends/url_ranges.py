@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, urlsplit
 from sparklog.errors import StorageError
 from sparklog.storage_backends.local import open_url
 
-#: Attempts of one read, and the base of the doubling pauses between them.
+#: Attempts of one read (by default), and the base of the doubling pauses between them.
 TRIES: Final = 4
 PAUSE_SECONDS: Final = 0.05
 #: Time for a connection, and for each part of an answer.
@@ -41,8 +41,9 @@ class UrlRanges:
     ``requests`` and ``bytes_read`` count what was asked for over HTTP, and the bytes of answers.
     """
 
-    def __init__(self, *, pause_seconds: float = PAUSE_SECONDS) -> None:
+    def __init__(self, *, pause_seconds: float = PAUSE_SECONDS, tries: int = TRIES) -> None:
         self._pause_seconds = pause_seconds
+        self._tries = tries
         self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
         self.requests = 0
         self.bytes_read = 0
@@ -62,7 +63,7 @@ class UrlRanges:
             return open_url(folder, {}).read(name, offset, size)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StorageError(f"{parts.scheme}:// is no URL of an object that can be read here")
-        for attempt in range(1, TRIES):
+        for attempt in range(1, self._tries):
             try:
                 return self._request(parts, offset, size)
             except _BrokenAnswerError:

@@ -29,6 +29,7 @@ from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.service import ReadObject, RemoteLogService
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.registry import open_backend, open_file_half
+from sparklog.storage_backends.signed_reads import SignedReads
 
 #: The niceness: a broker's own work comes first.  See the cleaner's process.
 _NICE: Final = 10
@@ -75,7 +76,7 @@ def _open(
         cache_dir = open_backend(config["cache_dir"])
         cache = ChunkCache(
             cache_dir,
-            remote.read,
+            SignedReads(remote).read,
             submit,
             bytes_max=config["cache_bytes"],
             chunk_bytes=_CHUNK_BYTES,

@@ -22,6 +22,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from sparklog.wire.protocol.own_fields import OWN_FIELDS
 from sparklog.wire.protocol.schema import NEVER_FLEXIBLE
 
 #: The APIs to generate, by their name in kio.
@@ -100,41 +101,6 @@ class _Field:
     null_is_minus_one: bool
 
 
-def _own_field(name: str, tag: int, doc: str) -> _Field:
-    """A tagged int64 of sparklog's, -1 where it is not known, in flexible versions only."""
-    return _Field(
-        name=name,
-        kind="int64",
-        is_struct=False,
-        is_array=False,
-        tag=tag,
-        doc=doc,
-        versions=[],
-        nullable_versions=[],
-        default="-1",
-        null_is_minus_one=False,
-    )
-
-
-#: Fields that Kafka does not have, by struct, for sparklog's own clients.  Kafka numbers its tags
-#: from 0, sparklog from 10000.  Clients should skip tags that they do not know (KIP-482), but not
-#: all of them do.
-OWN_FIELDS = {
-    "DescribeLogDirsPartition": (
-        _own_field(
-            "remote_size",
-            10000,
-            "Of sparklog, from the leader of a tiered partition: the size of its objects in bytes.",
-        ),
-        _own_field(
-            "remote_copy_lag",
-            10001,
-            "Of sparklog, likewise: bytes of sealed segments that are to be copied and are not.",
-        ),
-    )
-}
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Struct:
     name: str
@@ -168,9 +134,20 @@ class _Union:
         self._seen_orders.append((struct.name, order))
 
     def add_own_fields(self, flexible_versions: list[int]) -> None:
-        for name, struct in self.structs.items():
-            for field in OWN_FIELDS.get(name, ()):
-                struct.fields.append(dataclasses.replace(field, versions=flexible_versions))
+        for struct in self.structs.values():
+            struct.fields += [
+                _Field(
+                    **field._asdict(),
+                    kind="int64",
+                    is_struct=False,
+                    is_array=False,
+                    versions=flexible_versions,
+                    nullable_versions=[],
+                    default="-1",
+                    null_is_minus_one=False,
+                )
+                for field in OWN_FIELDS.get(struct.name, ())
+            ]
 
     def check(self) -> None:
         for struct in self.structs.values():
