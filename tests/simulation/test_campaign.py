@@ -46,6 +46,7 @@ PINNED = {
     10621: "an eligible replica that was away during a deletion led, and was to know of it",
     13138: "a log of a deleted topic was cut, and the loss written down for the next topic's log",
     13139: "a deletion did not wait for a replica whose return the leader had not heard of",
+    1000050: "the first replica of a tiered log that was gone everywhere was blamed to lead",
     1000000: "a torn leader epoch below zero, of the only batch, was led",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
 }

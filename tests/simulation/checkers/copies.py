@@ -55,9 +55,9 @@ class Recovery:
     """An unclean recovery at a position.
 
     ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
-    was a holder, and has its disk since.  ``excused``: what was acknowledged may be gone with it.
-    ``former`` led before, and may acknowledge more, all of which is gone, until the position
-    ``heard``, when it knows, or has been started again.
+    was a holder, and has its disk since, or the bucket alone has what is left.  ``excused``: what
+    was acknowledged may be gone with it.  ``former`` led before, and may acknowledge more, all of
+    which is gone, until the position ``heard``, when it knows, or has been started again.
     """
 
     at: int
@@ -398,7 +398,10 @@ class _Walk:
         # Of a log that is gone it serves nothing: it leads so that it can say so.
         speechless = leader in copies.emptied and copies.is_lost(leader, at)
         kept = unheard or speechless or leader not in copies.emptied
-        held = leader in copies.holders and kept
+        # Of a tiered log that is gone everywhere only the bucket has records, for any replica.
+        tiered = self._config(copies.log.topic, "remote.storage.enable") == "true"
+        from_bucket = tiered and copies.holders <= copies.emptied
+        held = from_bucket or (leader in copies.holders and kept)
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
             Recovery(
