@@ -15,15 +15,19 @@ from typing import Final
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import StorageBackend
-from sparklog.storage_backends.url_ranges import UrlRanges
+from sparklog.storage_backends.url_ranges import RefusedUrlError, UrlRanges
 
 #: Seconds for which a URL is signed, and for which it is used.
 SIGNED_S: Final = 3600
 USED_S: Final = 1800.0
 #: URLs that are kept.
 URLS_MAX: Final = 1000
-#: Seconds for which the library reads after it has read what plain HTTP could not.
-LIBRARY_S: Final = 30.0
+#: Attempts of a read: the server may have closed the kept connection.  Seconds for a connection,
+#: and for each part of an answer.
+TRIES: Final = 2
+HTTP_S: Final = 5.0
+#: Seconds for which the library reads after plain HTTP could not: the first time, and at most.
+LIBRARY_S: Final = (30.0, 600.0)
 
 
 class SignedReads:
@@ -45,10 +49,11 @@ class SignedReads:
         #: By path: a URL, and until when it is used.  The least recently signed first.
         self._urls: OrderedDict[str, tuple[str, float]] = OrderedDict()
         self._library_until_s = float("-inf")
+        self._pause_s = LIBRARY_S[0]
         self._of_thread = threading.local()
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """The bytes [``offset``, ``offset + size``) of an object; fewer at its end.
+        """The bytes [``offset``, ``offset + size``) of an object, which has them.
 
         Raises StorageError.
         """
@@ -56,14 +61,39 @@ class SignedReads:
         if url is None:
             return self._store.read(path, offset, size)
         try:
-            return self._ranges().read(url, offset, size)
+            data = self._read_signed(path, url, offset, size)
+        except RefusedUrlError:  # or the object is gone, which the store tells
+            data = self._store.read(path, offset, size)
+            self._prefer_library()
+            return data
         except StorageError:
-            with self._guard:
-                self._urls.pop(path, None)
-        data = self._store.read(path, offset, size)
+            data = b""
+        if len(data) == size:
+            self._pause_s = LIBRARY_S[0]
+            return data
+        self._prefer_library()
+        return self._store.read(path, offset, size)
+
+    def _read_signed(self, path: str, url: str, offset: int, size: int) -> bytes:
+        ranges = self._ranges()
+        try:
+            return ranges.read(url, offset, size)
+        except RefusedUrlError:  # it may have expired with the credentials that signed it
+            self._forget(path)
+            again = self._url(path)
+            if again is None:
+                raise
+            return ranges.read(again, offset, size)
+
+    def _prefer_library(self) -> None:
         with self._guard:
-            self._library_until_s = self._clock_s() + LIBRARY_S
-        return data
+            self._urls.clear()
+            self._library_until_s = self._clock_s() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, LIBRARY_S[1])
+
+    def _forget(self, path: str) -> None:
+        with self._guard:
+            self._urls.pop(path, None)
 
     def _url(self, path: str) -> str | None:
         """None while, or where, there are no URLs."""
@@ -89,5 +119,5 @@ class SignedReads:
     def _ranges(self) -> UrlRanges:
         ranges: UrlRanges | None = getattr(self._of_thread, "ranges", None)
         if ranges is None:
-            ranges = self._of_thread.ranges = UrlRanges(tries=1)
+            ranges = self._of_thread.ranges = UrlRanges(tries=TRIES, seconds_max=HTTP_S)
         return ranges

@@ -17,7 +17,7 @@ from sparklog.storage_backends.local import open_url
 #: Attempts of one read (by default), and the base of the doubling pauses between them.
 TRIES: Final = 4
 PAUSE_SECONDS: Final = 0.05
-#: Time for a connection, and for each part of an answer.
+#: Time for a connection, and for each part of an answer (by default).
 SECONDS_MAX: Final = 20.0
 
 #: What stores answer for a URL that has expired, or whose object is gone.
@@ -41,9 +41,16 @@ class UrlRanges:
     ``requests`` and ``bytes_read`` count what was asked for over HTTP, and the bytes of answers.
     """
 
-    def __init__(self, *, pause_seconds: float = PAUSE_SECONDS, tries: int = TRIES) -> None:
+    def __init__(
+        self,
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
+        tries: int = TRIES,
+        seconds_max: float = SECONDS_MAX,
+    ) -> None:
         self._pause_seconds = pause_seconds
         self._tries = tries
+        self._seconds_max = seconds_max
         self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
         self.requests = 0
         self.bytes_read = 0
@@ -80,7 +87,7 @@ class UrlRanges:
         where = f"{parts.scheme}://{parts.netloc}{parts.path}"
         connection = self._connections.get(key)
         if connection is None:
-            connection = self._connections[key] = _connect(parts)
+            connection = self._connections[key] = self._connect(parts)
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self.requests += 1
         try:
@@ -100,16 +107,15 @@ class UrlRanges:
         self.bytes_read += len(data)
         return data
 
-
-def _connect(parts: SplitResult) -> http.client.HTTPConnection:
-    assert parts.hostname is not None
-    try:
-        port = parts.port
-    except ValueError as error:
-        raise StorageError(f"the URL of an object has no port: {error}") from None
-    if parts.scheme == "https":
-        return http.client.HTTPSConnection(parts.hostname, port, timeout=SECONDS_MAX)
-    return http.client.HTTPConnection(parts.hostname, port, timeout=SECONDS_MAX)
+    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
+        assert parts.hostname is not None
+        try:
+            port = parts.port
+        except ValueError as error:
+            raise StorageError(f"the URL of an object has no port: {error}") from None
+        https = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+        return kind(parts.hostname, port, timeout=self._seconds_max)
 
 
 def _body(response: http.client.HTTPResponse, where: str, offset: int, size: int) -> bytes:

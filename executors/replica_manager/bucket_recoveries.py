@@ -164,7 +164,7 @@ class BucketRecoveries:
         """
         log = partition.log
         return (
-            partition.config.remote_storage_enable
+            partition.config.may_be_remote
             and state.leader == partition.node_id
             and state.leader_epoch > 0  # a new topic has nothing in the bucket
             and log.offline is None

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageError
 from sparklog.executors.partition import Partition
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.plurals import listed
@@ -137,6 +137,8 @@ class RemoteLeaving:
         if state.segments:
             end = state.end_offset
             last = await self._call(led, "segments_between", end - 1, end)
+            if not last:
+                raise StorageError("the segments have left the manifest meanwhile")
             args = led.leader_epoch, last[-1].segment_id, self._now_ms()
             state = await self._call(led, "remove_segments", *args)
         if not state.segments:

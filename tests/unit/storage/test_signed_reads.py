@@ -7,7 +7,13 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import MissingPathError
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.storage_backends.signed_reads import LIBRARY_S, SIGNED_S, USED_S, SignedReads
+from sparklog.storage_backends.signed_reads import (
+    LIBRARY_S,
+    SIGNED_S,
+    TRIES,
+    USED_S,
+    SignedReads,
+)
 from tests.support.range_server import HANG_UP, TRUNCATE, RangeServer, range_server
 
 DATA = bytes(range(256)) * 4
@@ -66,25 +72,49 @@ def test_a_url_is_signed_once_and_again_long_before_it_expires(case: Case) -> No
     assert (case.store.reads, len(case.server.asked)) == ([], 4)
 
 
-@pytest.mark.parametrize("fault", [403, 500, TRUNCATE, HANG_UP])
-def test_what_http_does_not_read_the_store_reads(case: Case, fault: int) -> None:
+@pytest.mark.parametrize("fault", [500, TRUNCATE, HANG_UP])
+def test_a_fault_that_passes_at_once_is_not_seen(case: Case, fault: int) -> None:
+    """Such as a kept connection that the server has closed."""
     case.read()
     case.server.faults.append(fault)
     case.read()
-    assert (case.store.reads, len(case.server.asked)) == (["a"], 2)
-    case.read("b")  # the store reads for a while
-    assert (case.store.reads, len(case.server.asked)) == (["a", "b"], 2)
-    case.now_s += LIBRARY_S
+    assert (case.store.reads, len(case.server.asked)) == ([], 3)
+
+
+def test_a_url_that_is_refused_is_signed_again(case: Case) -> None:
     case.read()
-    assert (case.store.reads, len(case.server.asked)) == (["a", "b"], 3)
-    assert case.store.signed == [("a", SIGNED_S), ("a", SIGNED_S)]  # a new URL after the fault
+    case.server.signature += 1
+    case.read()
+    assert (case.store.reads, len(case.store.signed)) == ([], 2)
+
+
+@pytest.mark.parametrize("fault", [403, 500, TRUNCATE, HANG_UP])
+def test_what_http_does_not_read_the_store_reads_for_a_while(case: Case, fault: int) -> None:
+    case.read()
+    for pause_s in (LIBRARY_S[0], 2 * LIBRARY_S[0]):
+        case.store.reads.clear()
+        case.server.asked.clear()
+        case.server.faults.extend([fault] * TRIES)
+        case.read()
+        case.read("b")
+        assert (case.store.reads, len(case.server.asked)) == (["a", "b"], TRIES)
+        case.now_s += pause_s
+    case.read()
+    assert case.store.reads == ["a", "b"]
+
+
+def test_an_answer_that_is_too_short_is_none(case: Case) -> None:
+    case.server.objects["a"] = DATA[:15]
+    case.read()
+    assert case.store.reads == ["a"]
 
 
 def test_errors_are_those_of_the_store(case: Case) -> None:
     with pytest.raises(MissingPathError):
         case.reads.read("gone", 0, 5)
+    case.store.reads.clear()
     case.read()
-    assert len(case.server.asked) == 2, "what neither can read is no reason to prefer the store"
+    assert case.store.reads == [], "what neither can read is no reason to prefer the store"
 
 
 def test_a_store_without_urls_reads_itself(case: Case) -> None:

@@ -17,7 +17,7 @@ from sparklog.types import ResourceType
 from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.protocol.private_replicas import ReadLocalStartRequest
 from tests.support.waiting import until
-from tests.unit.executors.tiering.test_lost_everywhere import wipe
+from tests.unit.executors.tiering.test_lost_everywhere import ELECT_UNCLEAN, wipe
 from tests.unit.executors.tiering.test_tiering_settings import objects_of, set_topic
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -173,6 +173,54 @@ def test_a_replica_that_is_down_is_waited_for(caplog: pytest.LogCaptureFixture) 
         assert await tiered.read_all(start) == tiered.values[start:]
 
     caplog.set_level(logging.WARNING)
+    run_tiered(test)
+
+
+def test_what_is_in_the_bucket_counts_again_when_a_topic_does_not_leave_after_all() -> None:
+    """Otherwise local retention frees nothing, and no replica begins from the bucket."""
+
+    async def test(tiered: TieredRig) -> None:
+        leader, follower = await apart(tiered)
+        end = log_of(tiered, leader).tiered_end_offset
+        await tiered.rig.stop_broker(follower.options.broker_id)
+        await set_topic(tiered, **OFF)
+        await look(tiered)
+        assert log_of(tiered, leader).tiered_end_offset == 0
+        await set_topic(tiered, **ON, remote_log_copy_disable="true", local_retention_bytes="-2")
+        await look(tiered)
+        assert log_of(tiered, leader).tiered_end_offset == end > 0
+        assert await tiered.read_all() == tiered.values
+
+    run_tiered(test)
+
+
+def test_an_empty_log_of_a_topic_that_leaves_begins_behind_the_bucket() -> None:
+    """Below, its offsets have been other records'."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(40)
+        await tiered.tier()
+        end = tiered.partition.log.tiered_end_offset
+        await tiered.rig.start_broker(2)
+        await tiered.rig.lose_power(1)
+        await tiered.rig.report_broker_death(1)
+        wipe(tiered, 1)
+        await set_topic(tiered, **OFF)
+        await tiered.rig.start_broker(1)
+        client = await tiered.rig.client(2)
+        await client.ask(ELECT_UNCLEAN)
+        await until(lambda: tiered.leader is not None)
+        log = tiered.partition.log
+        assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (
+            0,
+            end,
+            end,
+        )
+        await manager_of(tiered.rig.brokers[1]).look_after_all()
+        assert (log.log_start_offset, log.local_log_start_offset) == (end, end)
+        assert tiered.partition.log.log_end_offset == end
+
     run_tiered(test)
 
 
