@@ -45,7 +45,7 @@ PROCESSES ?= 3
 test: lint ## lint and the test suite; what takes long is sampled
 	@failed=0; \
 	$(BIN)/pytest $(ALONE) || failed=1; \
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --no-loadscope-reorder $(addprefix --ignore=,$(ALONE)) || failed=1; \
+	$(BIN)/pytest --numprocesses=$(PROCESSES) $(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
 
 test-whole: ## every seed, deliberate bug and case, also those that `make test` leaves out (an hour)

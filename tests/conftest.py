@@ -33,13 +33,10 @@ from tests.support.sampling import WHOLE, left_out
 settings.register_profile(
     "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-settings.register_profile("sparklog", settings.get_profile("whole"), max_examples=40)
+settings.register_profile("sparklog", settings.get_profile("whole"), max_examples=25)
 settings.register_profile("search", settings.get_profile("whole"), derandomize=False)
 settings.load_profile("whole" if WHOLE else "sparklog")
 
-#: Folders whose tests take long, file by file.  They come first, so that processes which run tests
-#: beside each other end together: the many short files of ``tests/unit`` fill what is left.
-LONG = ("peers", "applications", "compat", "spark", "process", "clients", "attacks", "fuzz")
 #: Folders whose tests share servers.
 TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
 #: The jars that the tests of a folder need, in the order in which they are fetched.
@@ -51,21 +48,12 @@ JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the folders, and leave out what only ``make test-whole`` runs, unless single tests are
-    asked for."""
-    items.sort(key=_order)
+    """Leave out what only ``make test-whole`` runs, unless single tests are asked for."""
     if WHOLE or any("::" in each for each in config.args):
         return
     out = set(left_out(item.nodeid for item in items))
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]
-
-
-def _order(item: pytest.Item) -> int:
-    """The place of an item's folder; the order within a folder stays."""
-    _, _, folder = item.nodeid.partition("/")
-    name = folder.partition("/")[0]
-    return LONG.index(name) if name in LONG else len(LONG)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -23,8 +23,10 @@ HALVED: Final = (
     "tests/spark/",
     "tests/unit/executors/broker/test_bounded_requests.py",
     "tests/unit/executors/log/test_log_life.py",
-    "tests/unit/storage/test_contract.py",
-    "tests/unit/storage/test_upload.py",
+    "tests/unit/executors/log/test_segment_swap.py",
+    "tests/unit/executors/tiering/test_tiered_dataframes.py",
+    "tests/unit/remote_log/test_damaged_objects.py",
+    "tests/unit/storage/",
     "tests/unit/wire/test_columns.py",
     "tests/unit/wire/test_columns_encode.py",
     "tests/unit/wire/test_record_slices.py",
@@ -58,6 +60,11 @@ LEFT_OUT: Final = {
             "tests/chaos/test_added_broker.py, test_replicas_follow_the_brokers_that_come_and_go"
         ),
     },
+    "tests/process/test_damaged_journal.py": {
+        "test_every_acknowledged_record_is_there_after_a_kill_and_a_repair": (
+            "tests/unit/executors/broker/test_journal_commands.py"
+        ),
+    },
     "tests/process/test_internal_topics.py": {
         "test_its_replication_factor_follows_the_brokers": (
             "tests/unit/executors/broker/test_brokers_internal_topics.py"
@@ -69,9 +76,19 @@ LEFT_OUT: Final = {
             "tests/process/test_bad_disks.py"
         ),
     },
+    "tests/spark/test_compacted_topics.py": {
+        "test_everything": (
+            "tests/unit/dataframe, tests/peers/test_compaction.py, and the simulation's compaction"
+        ),
+    },
     "tests/spark/test_dataframe_failover.py": {
         "test_a_leader_dies_during_a_read": (
             "test_a_leader_dies_during_a_write, and the readers of tests/chaos"
+        ),
+    },
+    "tests/spark/test_dataframe_notebook.py": {
+        "test_the_examples_of_rows_and_of_a_job": (
+            "test_rows_come_back_as_they_were, and the README's own script"
         ),
     },
     "tests/spark/test_dataframe_pushdown.py": {

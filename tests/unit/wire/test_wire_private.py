@@ -185,7 +185,7 @@ RESPONSES = [
 
 def test_every_private_message_is_in_these_tests() -> None:
     pairs = zip(map(type, REQUESTS), map(type, RESPONSES), strict=True)
-    assert list(pairs) == list(PRIVATE_MESSAGES.values())
+    assert {pair[0].API_KEY: pair for pair in pairs} == PRIVATE_MESSAGES
     assert min(PRIVATE_MESSAGES) == FIRST_PRIVATE_KEY
 
 

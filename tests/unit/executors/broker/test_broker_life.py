@@ -315,6 +315,7 @@ def test_a_start_that_is_given_up_after_the_registration_is_a_clean_stop() -> No
     async def test(rig: Rig) -> None:
         await rig.start_broker()
         await rig.stop_broker()
+        await until(lambda: not rig.control.image.is_alive(1))
         broker = Broker(rig.options(new=False))
 
         async def take_long(_image: object) -> None:
@@ -327,7 +328,7 @@ def test_a_start_that_is_given_up_after_the_registration_is_a_clean_stop() -> No
         with pytest.raises(BrokerStartError):
             await starting
         assert rig.disk.exists("broker-1/.kafka_cleanshutdown")
-        assert not rig.control.image.is_alive(1)
+        await until(lambda: not rig.control.image.is_alive(1))
 
     run(test)
 
