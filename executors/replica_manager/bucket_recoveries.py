@@ -95,6 +95,10 @@ class BucketRecoveries:
         self._counts = _Counts()
 
     @property
+    def _has_bucket(self) -> bool:
+        return self.find_end is not no_bucket
+
+    @property
     def waiting(self) -> Collection[TopicPartition]:
         """The partitions that have no role before the bucket has answered."""
         return tuple(self._looks)
@@ -160,11 +164,12 @@ class BucketRecoveries:
     def is_due(self, partition: Partition, state: PartitionImage) -> bool:
         """Whether the partition must not lead as in ``state`` before the bucket has answered.
 
-        A log that has had records remembers their leader epoch.
+        A log that has had records remembers their leader epoch.  A topic that has left the bucket
+        needs none.
         """
-        log = partition.log
+        log, config = partition.log, partition.config
         return (
-            partition.config.may_be_remote
+            (config.remote_storage_enable or (config.may_be_remote and self._has_bucket))
             and state.leader == partition.node_id
             and state.leader_epoch > 0  # a new topic has nothing in the bucket
             and log.offline is None
