@@ -39,6 +39,9 @@ LEFT_OUT: Final = {
             "test_exactly_once_survives_an_instance_that_is_killed_at_work"
         ),
     },
+    "tests/fuzz/test_command_line_fuzz.py": {
+        "test_no_arguments_and_no_files_are_a_traceback": "tests/unit/cli, and `make fuzz`",
+    },
     "tests/peers/test_compacted_transactions.py": {
         "test_the_same_batches_are_left": (
             "tests/peers/test_compaction.py, and the compaction of the simulation"
@@ -55,6 +58,12 @@ LEFT_OUT: Final = {
     "tests/process/test_cluster_changes.py": {
         "test_a_removal_that_a_driver_has_left_is_taken_back_or_done": (
             "tests/unit/driver/launcher/test_fleet_changes.py"
+        ),
+        "test_a_directory_that_is_gone_is_replaced_once_others_lead_what_it_had": (
+            "tests/unit/driver/launcher/test_broker_keeper.py"
+        ),
+        "test_a_directory_with_the_only_replica_is_not_replaced": (
+            "tests/unit/driver/launcher/test_broker_keeper.py"
         ),
         "test_brokers_are_added_to_a_running_cluster": (
             "tests/chaos/test_added_broker.py, test_replicas_follow_the_brokers_that_come_and_go"
