@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sparklog.client.admin import Admin, LogDirDescription
+from sparklog.client.admin import Admin, LogDirDescription, PartitionSizes
 from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.client.deadline import Deadline
@@ -166,7 +166,7 @@ class Topic:
                 isr=view.partitions[number].isr,
                 earliest=offsets[OffsetSpec.EARLIEST][tp].offset,
                 latest=offsets[OffsetSpec.LATEST][tp].offset,
-                **_sizes(nodes.get(view.partitions[number].leader, ()), tp),
+                **PartitionSizes.find(nodes.get(view.partitions[number].leader, ()), tp)._asdict(),
             )
             for number, tp in tps.items()
         )
@@ -255,19 +255,6 @@ class Topic:
         with suppress(SparklogError):
             return client.run(admin.describe_log_dirs(), deadline.left_s)
         return {}
-
-
-def _sizes(log_dirs: Sequence[LogDirDescription], tp: TopicPartition) -> dict[str, int]:
-    """Of a partition with this leader; a size that is not known is left out."""
-    for log_dir in log_dirs:
-        if tp in log_dir.sizes:
-            found = {"size_bytes": log_dir.sizes[tp]}
-            remote = log_dir.remote_sizes.get(tp)
-            if remote is not None:
-                found["remote_bytes"] = remote.size_bytes
-                found["copy_lag_bytes"] = remote.copy_lag_bytes
-            return found
-    return {}
 
 
 def _require_frame(frame: Any) -> None:

@@ -27,9 +27,8 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
                 await replica_manager.checkpoints.write()
             except StorageError as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-            if _require_replica(replica_manager, request) is not partition:
-                raise _not_at_rest(partition)
-            if not replica_manager.checkpoints.allow(partition.log):
+            is_same = _require_replica(replica_manager, request) is partition
+            if not is_same or not replica_manager.checkpoints.allow(partition.log):
                 raise _not_at_rest(partition)
         assert partition.state is not None
         return ReadLocalStartResponse(

@@ -22,14 +22,12 @@ marker.  Then the transaction stays open in the new replica until a tool aborts 
 import asyncio
 from typing import Final
 
-from sparklog.errors import ConnectError, DecodeError, KafkaError, ProtocolError
 from sparklog.executors.partition import Partition
 from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.executors.replication.replica_questions import NO_ANSWER, ask_once
 from sparklog.types import MAX_INT64
 from sparklog.wire.protocol.private_replicas import ReadCleanOffsetRequest, ReadCleanOffsetResponse
 
-#: Timeout of the request to one replica, in seconds.
-ANSWER_TIMEOUT_S: Final = 5.0
 #: The clean offset of a replica that gives no answer: its log may hold older values anywhere.
 _UNKNOWN: Final = 0
 
@@ -67,12 +65,8 @@ class CleanOffsets:
             topic_id=partition.topic_id, partition=partition.topic_partition.partition
         )
         try:
-            connection = await self._tools.connect(broker.endpoint)
-            try:
-                answer = await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
-            finally:
-                connection.close()
-        except (ConnectError, ProtocolError, DecodeError, KafkaError):
+            answer = await ask_once(self._tools, broker.endpoint, request)
+        except NO_ANSWER:
             return _UNKNOWN
         assert isinstance(answer, ReadCleanOffsetResponse)
         if answer.error_code or answer.partition_epoch > partition_epoch:

@@ -5,22 +5,12 @@ Owns: the requests to the other replicas.  Must not know what is deleted, or whe
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
 
-from sparklog.errors import (
-    ConnectError,
-    DecodeError,
-    ErrorCode,
-    KafkaError,
-    ProtocolError,
-    SparklogError,
-)
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
 from sparklog.executors.partition import Partition
 from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.executors.replication.replica_questions import NO_ANSWER, ask_once
 from sparklog.wire.protocol.private_replicas import ReadLocalStartRequest, ReadLocalStartResponse
-
-#: Timeout of the request to one replica, in seconds.
-ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class LocalStarts:
@@ -49,12 +39,8 @@ class LocalStarts:
             current_leader_epoch=state.leader_epoch,
         )
         try:
-            connection = await self._tools.connect(broker.endpoint)
-            try:
-                answer = await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
-            finally:
-                connection.close()
-        except (ConnectError, ProtocolError, DecodeError, KafkaError) as error:
+            answer = await ask_once(self._tools, broker.endpoint, request)
+        except NO_ANSWER as error:
             return error
         assert isinstance(answer, ReadLocalStartResponse)
         if answer.error_code:

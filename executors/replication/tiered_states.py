@@ -4,16 +4,8 @@ Owns: the requests to leaders.  Must not know what is done with the answers.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
-from sparklog.errors import (
-    ConnectError,
-    DecodeError,
-    ErrorCode,
-    KafkaError,
-    ProtocolError,
-    SparklogError,
-)
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
 from sparklog.executors.partition import (
     Partition,
     ProducerStateManager,
@@ -21,14 +13,12 @@ from sparklog.executors.partition import (
     TieredState,
 )
 from sparklog.executors.replication.replica_fetcher import FetcherTools
+from sparklog.executors.replication.replica_questions import ANSWER_TIMEOUT_S, NO_ANSWER
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.wire.protocol.private_replicas import (
     ReadTieredStateRequest,
     ReadTieredStateResponse,
 )
-
-#: Timeout of a request, in seconds.
-ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class TieredStates:
@@ -49,7 +39,7 @@ class TieredStates:
         asked = list(partitions)
         try:
             connection = await self._tools.connect(leader.endpoint)
-        except (ConnectError, ProtocolError, DecodeError, KafkaError) as error:
+        except NO_ANSWER as error:
             return dict.fromkeys(asked, error)
         try:
             for partition in asked:
@@ -60,7 +50,7 @@ class TieredStates:
                 )
                 try:
                     answer = await connection.request(request, timeout_s=ANSWER_TIMEOUT_S)
-                except (ConnectError, ProtocolError, DecodeError, KafkaError) as error:
+                except NO_ANSWER as error:
                     found.update(dict.fromkeys(asked[len(found) :], error))
                     break
                 found[partition] = _read(answer, partition)

@@ -216,11 +216,11 @@ class RemoteLogManager:
         try:
             if led.state is None:
                 await self._begin(led)
-            if partition.config.leaves_remote_storage or self._leaving.is_removing(led):
-                await self._leaving.leave(led)
-            elif led.state is not None:
+            else:
                 # Part of it is forgotten when a topic is switched off, or the role is dropped.
                 await self._take_state(led, led.state)
+            if partition.config.leaves_remote_storage or self._leaving.is_removing(led):
+                await self._leaving.leave(led)
             await self._copy_segments(led)
             await self._apply_retention(led)
             await self._follow_log_start(led)

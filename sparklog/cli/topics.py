@@ -240,6 +240,7 @@ async def _add_tiers(admin: "Admin", name: str, rows: list[dict[str, Any]]) -> N
     """Add where the files of the leaders begin, how far the remote_dir reaches, and both sizes."""
     from contextlib import suppress
 
+    from sparklog.client.admin import PartitionSizes
     from sparklog.errors import ConnectError, KafkaError
     from sparklog.types import OffsetSpec, TopicPartition
 
@@ -254,13 +255,10 @@ async def _add_tiers(admin: "Admin", name: str, rows: list[dict[str, Any]]) -> N
     with suppress(ConnectError, KafkaError):
         nodes = await admin.describe_log_dirs(timeout_s=DETAIL_SECONDS)
     for row in rows:
-        row |= dict.fromkeys(_TIER_BYTES)
         tp = TopicPartition(name, row["partition"])
-        for log_dir in nodes.get(row["leader"], []):
-            remote = log_dir.remote_sizes.get(tp)
-            if remote is not None:
-                sizes = (log_dir.sizes[tp], remote.size_bytes, remote.copy_lag_bytes)
-                row |= zip(_TIER_BYTES, sizes, strict=True)
+        sizes = PartitionSizes.find(nodes.get(row["leader"], ()), tp)
+        known = sizes if sizes.remote_bytes is not None else PartitionSizes()
+        row |= zip(_TIER_BYTES, known, strict=True)
 
 
 def _setting_rows(effective: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:

@@ -120,6 +120,23 @@ class LogDirDescription:
     usable_bytes: int
 
 
+class PartitionSizes(NamedTuple):
+    """Bytes of a partition: of the leader's files, in the remote_dir, and to be copied there; None
+    where they are not known."""
+
+    size_bytes: int | None = None
+    remote_bytes: int | None = None
+    copy_lag_bytes: int | None = None
+
+    @classmethod
+    def find(cls, log_dirs: Iterable[LogDirDescription], tp: TopicPartition) -> "PartitionSizes":
+        """Those of a partition whose leader has these log directories."""
+        for log_dir in log_dirs:
+            if tp in log_dir.sizes:
+                return cls(log_dir.sizes[tp], *log_dir.remote_sizes.get(tp, ()))
+        return cls()
+
+
 class Admin(GroupAdmin, TransactionAdmin):
     """The admin client of a cluster; calls about replicas are in ``replicas``.
 

@@ -301,7 +301,7 @@ class TopicConfig:
     @property
     def may_be_remote(self) -> bool:
         """Whether the remote_dir may have something of the topic."""
-        return self.remote_storage_enable or self.leaves_remote_storage
+        return self.remote_storage_enable or self.remote_log_delete_on_disable
 
     @property
     def local_retention(self) -> tuple[int, int]:

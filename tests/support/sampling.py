@@ -48,7 +48,7 @@ LEFT_OUT: Final = {
         ),
     },
     "tests/peers/test_moved_partition_dirs.py": {
-        "test_there_and_back": ("tests/peers/test_files.py, which reads single files both ways"),
+        "test_there_and_back": "tests/peers/test_files.py, which reads single files both ways",
     },
     "tests/process/test_bad_disks.py": {
         "test_what_was_acknowledged_survives_a_stop_on_a_full_disk": (
@@ -80,7 +80,7 @@ LEFT_OUT: Final = {
         ),
     },
     "tests/process/test_serve.py": {
-        "test_until_end_stops_at_the_end": ("test_a_topic_from_the_command_line"),
+        "test_until_end_stops_at_the_end": "test_a_topic_from_the_command_line",
         "test_further_data_dirs_share_the_logs_and_one_may_be_missing": (
             "tests/process/test_bad_disks.py"
         ),
@@ -106,10 +106,10 @@ LEFT_OUT: Final = {
         ),
     },
     "tests/spark/test_examples.py": {
-        "test_quickstart": ("test_the_demo, and the README's own script"),
-        "test_the_notebook_gives_what_it_shows": ("the same"),
-        "test_kafka_client": ("tests/clients"),
-        "test_failover": ("test_a_leader_dies_during_a_write"),
+        "test_quickstart": "test_the_demo, and the README's own script",
+        "test_the_notebook_gives_what_it_shows": "the same",
+        "test_kafka_client": "tests/clients",
+        "test_failover": "test_a_leader_dies_during_a_write",
     },
     "tests/spark/test_launcher_cluster.py": {
         "test_executors_pack_what_is_written": (
@@ -133,7 +133,7 @@ LEFT_OUT: Final = {
         ),
     },
     "tests/spark/test_packed_writes.py": {
-        "test_code_that_fills_several_classes": ("test_plans_of_many_kinds_are_packed"),
+        "test_code_that_fills_several_classes": "test_plans_of_many_kinds_are_packed",
     },
     "tests/spark/test_unpacked_rows.py": {
         "test_operators_that_bring_their_plan_along": (

@@ -88,14 +88,17 @@ def is_tiered(image: ClusterImage, topic: str) -> bool:
 
     The settings have no defaults of brokers.  A topic that was tiered keeps one of the two.
     """
-    overrides = image.topic_overrides(topic)
+    return _may_be_remote(image.topic_overrides(topic))
+
+
+def _may_be_remote(overrides: Mapping[str, str]) -> bool:
     return "true" in (overrides.get(_REMOTE_ENABLE), overrides.get(_REMOTE_DELETE))
 
 
 def _check_remote_part(before: Mapping[str, str], after: Mapping[str, str]) -> None:
     """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind
     (KIP-950)."""
-    if "true" in (after.get(_REMOTE_ENABLE), after.get(_REMOTE_DELETE)):
+    if _may_be_remote(after):
         return
     if before.get(_REMOTE_ENABLE) == "true":
         raise KafkaError(
