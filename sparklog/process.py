@@ -90,9 +90,15 @@ def python_command(module: str) -> list[str]:
 
 
 def child_environment() -> dict[str, str]:
-    """The environment variables of a child, with this process's module path and process id."""
+    """The environment variables of a child, with this process's module path and process id.
+
+    Threads of a child take memory from one arena, unless this environment says otherwise.  In
+    arenas of their own, glibc keeps what they have freed: a broker that has taken 1 GB keeps 20 MB.
+    They rarely run at the same time, so one arena costs no time.
+    """
     folders = [str(Path(entry or ".").resolve()) for entry in sys.path]
     return {
+        "MALLOC_ARENA_MAX": "1",
         **os.environ,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(folders)),
         "PYTHONUNBUFFERED": "1",

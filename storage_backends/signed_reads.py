@@ -52,38 +52,43 @@ class SignedReads:
         self._pause_s = LIBRARY_S[0]
         self._of_thread = threading.local()
 
-    def read(self, path: str, offset: int, size: int) -> bytes:
-        """The bytes [``offset``, ``offset + size``) of an object, which has them.
+    def read_into(self, path: str, offset: int, target: memoryview) -> int:
+        """Read an object from ``offset`` on into ``target``; return how many bytes there are.
 
         Raises StorageError.
         """
         url = self._url(path)
         if url is None:
-            return self._store.read(path, offset, size)
+            return self._read_by_store(path, offset, target)
         try:
-            data = self._read_signed(path, url, offset, size)
+            size = self._read_signed(path, url, offset, target)
         except RefusedUrlError:  # or the object is gone, which the store tells
-            data = self._store.read(path, offset, size)
+            size = self._read_by_store(path, offset, target)
             self._prefer_library()
-            return data
+            return size
         except StorageError:
-            data = b""
-        if len(data) == size:
+            size = 0
+        if size == len(target):
             self._pause_s = LIBRARY_S[0]
-            return data
+            return size
         self._prefer_library()
-        return self._store.read(path, offset, size)
+        return self._read_by_store(path, offset, target)
 
-    def _read_signed(self, path: str, url: str, offset: int, size: int) -> bytes:
+    def _read_by_store(self, path: str, offset: int, target: memoryview) -> int:
+        data = self._store.read(path, offset, len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def _read_signed(self, path: str, url: str, offset: int, target: memoryview) -> int:
         ranges = self._ranges()
         try:
-            return ranges.read(url, offset, size)
+            return ranges.read_into(url, offset, target)
         except RefusedUrlError:  # it may have expired with the credentials that signed it
             self._forget(path)
             again = self._url(path)
             if again is None:
                 raise
-            return ranges.read(again, offset, size)
+            return ranges.read_into(again, offset, target)
 
     def _prefer_library(self) -> None:
         with self._guard:

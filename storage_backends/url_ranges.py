@@ -68,34 +68,44 @@ class UrlRanges:
         if parts.scheme == "file":
             folder, _, name = url.rpartition("/")
             return open_url(folder, {}).read(name, offset, size)
+        target = memoryview(bytearray(size))
+        return bytes(target[: self.read_into(url, offset, target)])
+
+    def read_into(self, url: str, offset: int, target: memoryview) -> int:
+        """Read the bytes from ``offset`` on into ``target``, as many as it has room for; return how
+        many there are.
+
+        As ``read``, for ``http(s)://`` alone.  A target that is used again saves half of the CPU.
+        """
+        parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StorageError(f"{parts.scheme}:// is no URL of an object that can be read here")
         for attempt in range(1, self._tries):
             try:
-                return self._request(parts, offset, size)
+                return self._request(parts, offset, target)
             except _BrokenAnswerError:
                 time.sleep(self._pause_seconds * (2**attempt - 2))  # at once the first time
-        return self._request(parts, offset, size)
+        return self._request(parts, offset, target)
 
     def close(self) -> None:
         """Close the connections.  May be called twice."""
         while self._connections:
             self._connections.popitem()[1].close()
 
-    def _request(self, parts: SplitResult, offset: int, size: int) -> bytes:
+    def _request(self, parts: SplitResult, offset: int, target: memoryview) -> int:
         key = parts.scheme, parts.netloc
         where = f"{parts.scheme}://{parts.netloc}{parts.path}"
         connection = self._connections.get(key)
         if connection is None:
             connection = self._connections[key] = self._connect(parts)
-        target = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self.requests += 1
         try:
             connection.request(
-                "GET", target, headers={"Range": f"bytes={offset}-{offset + size - 1}"}
+                "GET", path, headers={"Range": f"bytes={offset}-{offset + len(target) - 1}"}
             )
             with connection.getresponse() as response:
-                data = _body(response, where, offset, size)
+                filled = _take_body(response, where, offset, target)
         except (OSError, http.client.HTTPException) as error:
             del self._connections[key]
             connection.close()
@@ -104,8 +114,8 @@ class UrlRanges:
             del self._connections[key]  # the rest of the answer is in the way of the next one
             connection.close()
             raise
-        self.bytes_read += len(data)
-        return data
+        self.bytes_read += filled
+        return filled
 
     def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
         assert parts.hostname is not None
@@ -118,12 +128,14 @@ class UrlRanges:
         return kind(parts.hostname, port, timeout=self._seconds_max)
 
 
-def _body(response: http.client.HTTPResponse, where: str, offset: int, size: int) -> bytes:
-    """The bytes of an answer, which must be those that were asked for."""
+def _take_body(
+    response: http.client.HTTPResponse, where: str, offset: int, target: memoryview
+) -> int:
+    """Take the bytes of an answer, which must be those that were asked for."""
     status = response.status
     if status == _BEHIND_THE_END:
         response.read()
-        return b""
+        return 0
     if status in _REFUSALS:
         raise RefusedUrlError(f"cannot read {where}: the store answers {status} {response.reason}")
     if status == 429 or status >= 500:
@@ -133,12 +145,16 @@ def _body(response: http.client.HTTPResponse, where: str, offset: int, size: int
     if status not in (_PARTIAL, _WHOLE):
         raise StorageError(f"cannot read {where}: the store answers {status} {response.reason}")
     start = _start_of(response.getheader("Content-Range")) if status == _PARTIAL else 0
-    if start != offset or (response.length or 0) > size:
+    if start != offset or (response.length or 0) > len(target):
         raise StorageError(f"cannot read {where}: the store does not serve ranges")
-    data = response.read(size + 1) if response.length is None else response.read()
-    if len(data) > size:
+    filled = 0
+    while filled < len(target) and (count := response.readinto(target[filled:])):
+        filled += count
+    if response.length:
+        raise _BrokenAnswerError(f"cannot read {where}: {response.length} bytes did not come")
+    if response.length is None and response.read(1):
         raise StorageError(f"cannot read {where}: the store does not serve ranges")
-    return data
+    return filled
 
 
 def _start_of(content_range: str | None) -> int:

@@ -26,7 +26,7 @@ from sparklog.process import die_with_parent
 from sparklog.rate_throttle import RateThrottle
 from sparklog.remote_log.chunk_cache import ChunkCache, ChunkCacheCounters
 from sparklog.remote_log.copy_job import CopyJob
-from sparklog.remote_log.service import ReadObject, RemoteLogService
+from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from sparklog.storage_backends.signed_reads import SignedReads
@@ -70,23 +70,23 @@ def _open(
 ) -> tuple[RemoteLogService, Callable[[], ChunkCacheCounters]]:
     """The service, and what its cache has done."""
     remote = open_backend(config["remote_dir"], config["options"])
-    read: ReadObject | None = None
+    cached: dict[str, Any] = {}
     counters: Callable[[], ChunkCacheCounters] = ChunkCacheCounters
     if not isinstance(remote, FileHalf):  # a folder is as near as a cache
         cache_dir = open_backend(config["cache_dir"])
         cache = ChunkCache(
             cache_dir,
-            SignedReads(remote).read,
+            SignedReads(remote).read_into,
             submit,
             bytes_max=config["cache_bytes"],
             chunk_bytes=_CHUNK_BYTES,
             read_ahead_chunks_max=_READ_AHEAD_CHUNKS,
         )
-        read, counters = cache.read, cache.counters
+        cached, counters = {"read": cache.read, "find_pieces": cache.pieces}, cache.counters
     service = RemoteLogService(
         remote,
         open_file_half,
-        read=read,
+        **cached,
         moved=_Throttle(),
         new_lock=threading.Lock,
     )

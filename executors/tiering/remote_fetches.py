@@ -6,6 +6,9 @@ know requests, or how the bucket is read.
 A fetch never waits for the bucket on the event loop: it finds the records, or it is checked again
 when they have come.  Clients read on, so the records that follow are fetched before they are asked
 for.  Several fetches at one offset share a read.
+
+Records that have come stay in the files of the cache, from which they are sent.  A file may be
+gone before it is opened here; then the records come once more, as bytes.
 """
 
 import asyncio
@@ -14,26 +17,29 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from sparklog.errors import ErrorCode, KafkaError, SparklogError
+from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import RemoteRecords
 from sparklog.executors.tiering.metrics import TieringMetrics
-from sparklog.executors.tiering.record_region import BytesRegion, whole_batches
+from sparklog.executors.tiering.record_region import MemoryPlace, Place, find_place, whole_batches
 from sparklog.executors.tiering.remote_log_manager import remote_partition
-from sparklog.executors.tiering.remote_process import RemoteLogs
+from sparklog.executors.tiering.remote_process import OpenFile, RemoteLogs
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
 
 #: Bytes of one read; a larger batch comes nevertheless.
 READ_BYTES: Final = 1024 * 1024
-#: Bytes of records that have come and are kept for the fetches that wait for them.
+#: Reads that have come and are kept for the fetches that wait for them, and bytes of those that are
+#: in memory.  A kept read holds a chunk of the cache open, though it may have been evicted.
+KEPT_MAX: Final = 64
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
-#: Reads that are made ahead of a client, one after the other.
-AHEAD_MAX: Final = 2
-#: Reads on their way, the ones that nobody waits for yet included.
-READS_MAX: Final = 16
+#: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
+AHEAD_IN_MEMORY: Final = (2, 1)
+AHEAD_IN_FILES: Final = (8, 4)
+#: Calls on their way, the ones that nobody waits for yet included.
+CALLS_MAX: Final = 16
 #: Errors that are kept for the fetches that wait for them.
 ERRORS_MAX: Final = 1000
 
@@ -53,12 +59,20 @@ class _Key(NamedTuple):
     with_aborted: bool
 
 
+class _Kept(NamedTuple):
+    """A read that has come, and where its batches are."""
+
+    read: RemoteRead
+    place: Place
+
+
 class RemoteFetches:
     """The remote reads of one broker.
 
     Args:
         remote: calls of the remote logs.
         records_arrived: checks the delayed fetches of a partition.
+        open_file: opens a file of the cache; None if there is no cache.
     """
 
     def __init__(
@@ -66,13 +80,17 @@ class RemoteFetches:
         remote: RemoteLogs,
         records_arrived: Callable[[TopicPartition], None],
         metrics: TieringMetrics,
+        *,
+        open_file: OpenFile | None = None,
     ) -> None:
         self._remote = remote
+        self._open_file = open_file
+        self._ahead, self._at_once = AHEAD_IN_MEMORY if open_file is None else AHEAD_IN_FILES
         self._records_arrived = records_arrived
         self._metrics = metrics
         self._running: dict[_Key, asyncio.Task[None]] = {}
-        #: Records that have come, the least recently used first, and their bytes.
-        self._kept: OrderedDict[_Key, RemoteRead] = OrderedDict()
+        #: Records that have come, the least recently used first, and their bytes in memory.
+        self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
         self._errors: OrderedDict[_Key, KafkaError] = OrderedDict()
 
@@ -86,14 +104,22 @@ class RemoteFetches:
             raise error
         found = self._find(key)
         if found is None:
-            self._begin(key, AHEAD_MAX)
+            self._begin(key, 1, self._ahead)
             return None
         self._kept.move_to_end(found)
-        read = self._kept[found]
-        data, next_offset = whole_batches(read.data, offset, max_bytes)
-        self._begin_ahead(key._replace(offset=next_offset), AHEAD_MAX)
+        read, place = self._kept[found]
+        try:
+            if offset == read.first_offset and place.size <= max_bytes:
+                start, stop, next_offset = 0, place.size, read.next_offset
+            else:
+                start, stop, next_offset = whole_batches(place, offset, max_bytes)
+            region = place.region(start, stop)
+        except SparklogError as file_error:
+            self._drop(found)
+            raise _kafka_error(partition, file_error) from file_error
+        self._begin_ahead(key._replace(offset=next_offset), self._ahead)
         return RemoteRecords(
-            BytesRegion(data),
+            region,
             tuple(
                 AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, NO_OFFSET)
                 for txn in read.aborted
@@ -102,13 +128,21 @@ class RemoteFetches:
         )
 
     def _find(self, key: _Key) -> _Key | None:
-        """The place of the kept read that has the offset; few reads are kept."""
+        """The key of the kept read that has the offset.
+
+        Few reads are kept, and most clients ask for what is behind another read.
+        """
         if key in self._kept:
             return key
-        for place, read in self._kept.items():
-            is_same = place._replace(offset=key.offset) == key
-            if is_same and read.first_offset <= key.offset < read.next_offset:
-                return place
+        partition, epoch, offset, with_aborted = key
+        for other, (read, _) in self._kept.items():
+            if (
+                read.first_offset <= offset < read.next_offset
+                and other.partition is partition
+                and other.leader_epoch == epoch
+                and other.with_aborted == with_aborted
+            ):
+                return other
         return None
 
     async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:
@@ -150,55 +184,85 @@ class RemoteFetches:
         self._kept.clear()
         self._kept_bytes = 0
 
-    def _begin(self, key: _Key, ahead: int) -> None:
-        """Begin a read, unless it is on its way or too many are; a later fetch asks again.
+    def _begin(self, key: _Key, count: int, ahead: int) -> None:
+        """Begin ``count`` reads, unless the first one is on its way or too many calls are; a later
+        fetch asks again.
 
-        ``ahead`` is how many reads follow it.
+        ``ahead`` is how many reads may follow them.
         """
-        if key not in self._running and len(self._running) < READS_MAX:
-            self._running[key] = asyncio.get_running_loop().create_task(self._read(key, ahead))
+        if key not in self._running and len(self._running) < CALLS_MAX:
+            task = asyncio.get_running_loop().create_task(self._read(key, count, ahead))
+            self._running[key] = task
 
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
-        """Begin the reads that a client asks for next, as far as they are in the bucket only."""
-        while ahead > 0 and key.offset < key.partition.log.local_log_start_offset:
+        """Begin the reads that a client asks for next, as far as they are in the bucket only, and
+        as soon as there are enough of them for a call."""
+        while ahead >= self._at_once and key.offset < key.partition.log.local_log_start_offset:
             found = self._find(key)
-            ahead -= 1
             if found is None:
-                self._begin(key, ahead)
+                self._begin(key, self._at_once, ahead - self._at_once)
                 return
-            key = key._replace(offset=self._kept[found].next_offset)
+            ahead -= 1
+            key = key._replace(offset=self._kept[found].read.next_offset)
 
-    async def _read(self, key: _Key, ahead: int) -> None:
+    async def _read(self, key: _Key, count: int, ahead: int) -> None:
         tp = key.partition.topic_partition
         try:
-            found: RemoteRead = await self._remote.call(
-                "read",
-                remote_partition(key.partition),
-                key.offset,
-                READ_BYTES,
-                with_aborted=key.with_aborted,
-                leader_epoch=key.leader_epoch,
-            )
+            arrived = await self._call(key, count)
         except SparklogError as error:
             self._metrics.read_failures += 1
             self._errors[key] = _kafka_error(key.partition, error)
             while len(self._errors) > ERRORS_MAX:
                 self._errors.popitem(last=False)
         else:
-            self._metrics.reads += 1
-            self._metrics.bytes_read += len(found.data)
-            self._keep(key, found)
-            self._begin_ahead(key._replace(offset=found.next_offset), ahead)
+            behind = key
+            for each in arrived:
+                self._metrics.reads += 1
+                self._metrics.bytes_read += each.place.size
+                self._keep(behind, each)
+                behind = behind._replace(offset=each.read.next_offset)
+            self._begin_ahead(behind, ahead)
         finally:
             del self._running[key]
         self._records_arrived(tp)
 
-    def _keep(self, key: _Key, found: RemoteRead) -> None:
-        self._kept[key] = found
-        self._kept_bytes += len(found.data)
-        while self._kept_bytes > KEPT_BYTES_MAX and len(self._kept) > 1:
-            _, dropped = self._kept.popitem(last=False)
-            self._kept_bytes -= len(dropped.data)
+    async def _call(self, key: _Key, count: int) -> list[_Kept]:
+        """Make up to ``count`` reads, at least one.  Raises SparklogError."""
+        open_file = self._open_file
+        found = await self._call_read(key, count, takes_files=open_file is not None)
+        if open_file is not None:
+            try:
+                return [_Kept(each, find_place(each, open_file)) for each in found]
+            except StorageError as error:
+                logger.debug("what was read is not cached any more: %s", error)
+            found = await self._call_read(key, 1, takes_files=False)
+        return [_Kept(each, MemoryPlace(each.data)) for each in found]
+
+    async def _call_read(self, key: _Key, count: int, *, takes_files: bool) -> Sequence[RemoteRead]:
+        found: Sequence[RemoteRead] = await self._remote.call(
+            "read_several",
+            remote_partition(key.partition),
+            range(key.offset, key.partition.log.local_log_start_offset),
+            READ_BYTES,
+            count,
+            with_aborted=key.with_aborted,
+            leader_epoch=key.leader_epoch,
+            takes_files=takes_files,
+        )
+        return found
+
+    def _keep(self, key: _Key, kept: _Kept) -> None:
+        if key in self._kept:
+            self._drop(key)
+        self._kept[key] = kept
+        self._kept_bytes += kept.place.memory_bytes
+        while len(self._kept) > 1 and (
+            self._kept_bytes > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX
+        ):
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: _Key) -> None:
+        self._kept_bytes -= self._kept.pop(key).place.memory_bytes
 
 
 def _kafka_error(partition: Partition, error: SparklogError) -> KafkaError:

@@ -11,13 +11,14 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from sparklog.errors import StorageError
 from sparklog.executors.tiering.message_channel import MessageChannel
 from sparklog.process import Child, ChildError, python_command, spawn_child
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters
 from sparklog.remote_log.service import RemoteLogService
+from sparklog.storage_backends.base import FileHandle
 from sparklog.storage_backends.blocking import run_blocking
 
 #: Seconds before a process is started again: the first and the longest pause.
@@ -27,11 +28,19 @@ END_S: Final = 5.0
 
 COMMAND: Final = tuple(python_command("sparklog.executors.tiering"))
 
+#: Opens a file, by its name in a folder.  Raises StorageError.
+OpenFile: TypeAlias = Callable[[str], FileHandle]
+
 logger = logging.getLogger(__name__)
 
 
 class RemoteLogs(Protocol):
-    """Calls methods of ``RemoteLogService``."""
+    """Calls methods of ``RemoteLogService``.
+
+    ``open_file`` opens a file of the cache, which what was read may be in; None without one.
+    """
+
+    open_file: OpenFile | None
 
     @property
     def cache(self) -> ChunkCacheCounters:
@@ -46,6 +55,8 @@ class RemoteLogs(Protocol):
 
 class InlineRemoteLogs:
     """Calls in worker threads of this process, where ``make`` makes the service."""
+
+    open_file: OpenFile | None = None
 
     def __init__(self, make: Callable[[], RemoteLogService], cluster_id: str) -> None:
         self._make = make
@@ -75,10 +86,12 @@ class RemoteProcess:
 
     Args:
         config: for ``sparklog.executors.tiering``; it may hold secrets, and goes to stdin only.
+        open_file: see ``RemoteLogs``.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any], open_file: OpenFile | None = None) -> None:
         self._config = dict(config)
+        self.open_file = open_file
         self._child: Child | None = None
         self._channel: MessageChannel | None = None
         self._starting = asyncio.Lock()

@@ -45,6 +45,7 @@ class Tiering:
             remote,
             lambda tp: replica_manager.delayed_operations.complete_fetches(tp, 0),
             metrics,
+            open_file=remote.open_file,
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
@@ -86,12 +87,14 @@ def open_remote_logs(
     if remote_dir.startswith(_OWN_MEMORY) or data_dir.startswith(_OWN_MEMORY):
         remote = open_backend(remote_dir, options)
         return InlineRemoteLogs(lambda: RemoteLogService(remote, open_file_half), cluster_id)
+    cache_dir = f"{data_dir}/{cache_name}"
     return RemoteProcess(
         {
             "remote_dir": remote_dir,
             "options": dict(options),
             "cluster_id": cluster_id,
-            "cache_dir": f"{data_dir}/{cache_name}",
+            "cache_dir": cache_dir,
             "cache_bytes": cache_bytes,
-        }
+        },
+        open_file_half(cache_dir).open,
     )

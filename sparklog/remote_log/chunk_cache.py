@@ -4,16 +4,19 @@ Owns: the fetches in progress, the files of chunks, and the counters.  Must not 
 mean: the caller checks them, and calls ``forget`` if they are damaged.  ``chunk_index`` has the
 chunks that are there, ``read_ahead`` decides which ones to fetch before they are asked for.
 
-One process owns the folder of a cache.  ``read`` blocks and may be called from any thread.  Readers
-of one missing chunk share its fetch.  A fetch that waits for a background thread is carried out by
-the first reader that needs it, so readers never wait for a queue, and may be threads of that pool.
+One process owns the folder of a cache; others may read the files that ``pieces`` names.  ``read``
+blocks and may be called from any thread.  Readers of one missing chunk share its fetch.  A fetch
+that waits for a background thread is carried out by the first reader that needs it, so readers
+never wait for a queue, and may be threads of that pool.
 
-The files are not flushed: they are worth nothing after a crash, and the next start removes them.
-A chunk whose file cannot be written (a full disk) is read without being cached.
+A chunk goes from the store to its file through memory that is used again, and readers read the
+file.  The files are not flushed: they are worth nothing after a crash, and the next start removes
+them.  A chunk whose file cannot be written (a full disk) is read without being cached.
 """
 
 import logging
 import re
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,8 +40,9 @@ READERS_MAX: Final = 1000
 #: Fetches that are queued or in progress in the background.
 BACKGROUND_FETCHES_MAX: Final = 64
 
-#: Reads (object path, offset, size) from the store of the objects.  It blocks.
-ReadRange: TypeAlias = Callable[[str, int, int], bytes]
+#: Reads (object path, offset) from the store of the objects into the memory, as many bytes as there
+#: are and it has room for; returns how many.  It blocks.
+ReadInto: TypeAlias = Callable[[str, int, memoryview], int]
 #: Carries work out later, in any thread, as ``Executor.submit`` does.
 Submit: TypeAlias = Callable[[Callable[[], None]], object]
 
@@ -72,6 +76,17 @@ class ChunkCacheCounters(NamedTuple):
         return both._replace(bytes_used=self.bytes_used)
 
 
+class FilePiece(NamedTuple):
+    """``size`` bytes of an object, at ``position`` of a file in the folder of the cache.
+
+    The file may be deleted at any time.  Its name never leads to other bytes.
+    """
+
+    name: str
+    position: int
+    size: int
+
+
 class _Piece(NamedTuple):
     """The bytes from ``start`` to ``stop`` of a chunk."""
 
@@ -81,15 +96,20 @@ class _Piece(NamedTuple):
 
 
 class _Fetch:
-    """The fetch of a chunk.  The thread that sets ``begun`` carries it out."""
+    """The fetch of a chunk.  The thread that sets ``begun`` carries it out.
 
-    __slots__ = ("begun", "data", "key", "object_size")
+    Each of the ``readers`` that wait for it gets the chunk with a pin of its own, or the bytes of a
+    chunk that is not cached.
+    """
+
+    __slots__ = ("begun", "found", "key", "object_size", "readers")
 
     def __init__(self, key: ChunkKey, object_size: int) -> None:
         self.key = key
         self.object_size = object_size
         self.begun = False
-        self.data: Future[bytes] = Future()
+        self.readers = 0
+        self.found: Future[CachedChunk | bytes] = Future()
 
 
 class ChunkCache:
@@ -97,7 +117,7 @@ class ChunkCache:
 
     Args:
         store: the folder; nothing else may be in it that is named as a chunk file is.
-        read: reads a range of an object.
+        read_into: reads a range of an object.
         submit: carries out fetches in the background, as long as there are readers.
         bytes_max: most bytes of chunk files.
         chunk_bytes: size of a chunk in bytes; the last one of an object is shorter.
@@ -110,7 +130,7 @@ class ChunkCache:
     def __init__(
         self,
         store: StorageBackend,
-        read: ReadRange,
+        read_into: ReadInto,
         submit: Submit,
         *,
         bytes_max: int,
@@ -119,7 +139,7 @@ class ChunkCache:
     ) -> None:
         assert chunk_bytes > 0
         self._store = store
-        self._read_range = read
+        self._read_into = read_into
         self._submit = submit
         self._chunk_bytes = chunk_bytes
         self._guard = threading.Lock()
@@ -131,6 +151,9 @@ class ChunkCache:
         self._background_fetches = 0
         self._counts: Counter[str] = Counter()
         self._disk_takes_chunks = True
+        #: Free memory for fetches; there is as much as there were fetches at the same time.
+        self._buffers: list[bytearray] = []
+        self._name_prefix = secrets.token_hex(4)
         store.delete_many(name for name in store.list("") if _FILE_NAME.fullmatch(name))
 
     def read(self, object_path: str, object_size: int, offset: int, size: int) -> bytes:
@@ -152,11 +175,23 @@ class ChunkCache:
             for fetch in planned:
                 self._submit(partial(self._carry_out_in_background, fetch))
             parts = [
-                self._read_piece(piece, sources.get(piece.key), object_size) for piece in pieces
+                self._read_piece(piece, sources.pop(piece.key), object_size) for piece in pieces
             ]
         finally:
-            self._unpin(source for source in sources.values() if isinstance(source, CachedChunk))
+            self._abandon(sources.values())
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pieces(self, object_path: str, offset: int, size: int) -> Sequence[FilePiece]:
+        """Where ``size`` bytes of an object are in the files of the cache; nothing if not all of
+        them are cached."""
+        pieces = self._pieces(object_path, offset, offset + size)
+        with self._guard:
+            chunks = [self._index.get(piece.key) for piece in pieces]
+        return [
+            FilePiece(self._file_name(chunk), piece.start, piece.stop - piece.start)
+            for piece, chunk in zip(pieces, chunks, strict=True)
+            if chunk is not None and None not in chunks
+        ]
 
     def forget(self, object_path: str) -> None:
         """Remove the chunks of an object that was deleted, or whose bytes here are damaged.
@@ -189,18 +224,17 @@ class ChunkCache:
     def _find_sources(
         self, keys: Sequence[ChunkKey], object_size: int
     ) -> tuple[dict[ChunkKey, CachedChunk | _Fetch], list[_Fetch]]:
-        """Where the chunks of a read come from: a pinned chunk, or a fetch.
+        """Where the chunks of a read come from: a pinned chunk, or a fetch for a further reader.
 
         All missing chunks but the first are fetched in the background, and so are chunks ahead of
-        a sequential reader.  A chunk for which the background has no room is left out.
+        a sequential reader, as far as the background has room.
 
         Returns:
             The sources, and the fetches to begin in the background.
         """
         planned: list[_Fetch] = []
         with self._guard:
-            sources = {key: source for key in keys if (source := self._find(key)) is not None}
-            hits = sum(isinstance(source, CachedChunk) for source in sources.values())
+            hits = sum(key in self._index for key in keys)
             self._count(hits=hits, misses=len(keys) - hits)
             for key in (*keys[1:], *self._keys_ahead(keys, object_size)):
                 if self._background_fetches == BACKGROUND_FETCHES_MAX:
@@ -209,11 +243,16 @@ class ChunkCache:
                     fetch = self._fetches[key] = _Fetch(key, object_size)
                     self._background_fetches += 1
                     planned.append(fetch)
-            sources |= {fetch.key: fetch for fetch in planned if fetch.key in keys}
+            sources = {key: self._find_source(key, object_size) for key in keys}
         return sources, planned
 
-    def _find(self, key: ChunkKey) -> CachedChunk | _Fetch | None:
-        return self._index.pin(key) or self._fetches.get(key)
+    def _find_source(self, key: ChunkKey, object_size: int) -> CachedChunk | _Fetch:
+        chunk = self._index.pin(key)
+        if chunk is not None:
+            return chunk
+        fetch = self._fetches.setdefault(key, _Fetch(key, object_size))
+        fetch.readers += 1
+        return fetch
 
     def _keys_ahead(self, keys: Sequence[ChunkKey], object_size: int) -> Iterator[ChunkKey]:
         count = -(-object_size // self._chunk_bytes)
@@ -222,25 +261,51 @@ class ChunkCache:
         if self._disk_takes_chunks:  # otherwise they would be fetched twice
             yield from (ChunkKey(object_path, number) for number in ahead)
 
-    def _read_piece(
-        self, piece: _Piece, source: CachedChunk | _Fetch | None, object_size: int
-    ) -> bytes:
-        if isinstance(source, CachedChunk):
-            data = self._read_file(source, piece.start, piece.stop)
-            if data is not None:
-                return data
-            source = None
-        fetch = source or self._fetch_of(piece.key, object_size)
+    def _read_piece(self, piece: _Piece, source: CachedChunk | _Fetch, object_size: int) -> bytes:
+        """Read a part of a chunk; what files do not give comes from the store."""
+        data = self._read_source(piece, source)
+        if data is None:
+            with self._guard:
+                source = self._find_source(piece.key, object_size)
+            data = self._read_source(piece, source)
+        return self._read_object(piece) if data is None else data
+
+    def _read_source(self, piece: _Piece, source: CachedChunk | _Fetch) -> bytes | None:
+        """Read from a chunk, and unpin it; None if its file is damaged."""
+        found = self._fetched(source) if isinstance(source, _Fetch) else source
+        if isinstance(found, bytes):
+            return found[piece.start : piece.stop]
+        try:
+            return self._read_file(found, piece.start, piece.stop)
+        finally:
+            self._unpin([found])
+
+    def _fetched(self, fetch: _Fetch) -> CachedChunk | bytes:
+        """Wait for a fetch, or carry it out."""
         with self._guard:
             begun, fetch.begun = fetch.begun, True
         if not begun:
             self._carry_out(fetch)
-        return fetch.data.result()[piece.start : piece.stop]
+        return fetch.found.result()
+
+    def _abandon(self, sources: Iterable[CachedChunk | _Fetch]) -> None:
+        """Give up the sources that a failed read has not used."""
+        pinned = []
+        with self._guard:
+            for source in sources:
+                if isinstance(source, CachedChunk):
+                    pinned.append(source)
+                elif self._fetches.get(source.key) is source:
+                    source.readers -= 1
+                elif source.found.exception() is None:
+                    found = source.found.result()
+                    pinned += [found] if isinstance(found, CachedChunk) else []
+        self._unpin(pinned)
 
     def _read_file(self, chunk: CachedChunk, start: int, stop: int) -> bytes | None:
         """Read from the file of a pinned chunk; None if the file is damaged."""
         try:
-            data = self._store.read(_file_name(chunk), start, stop - start)
+            data = self._store.read(self._file_name(chunk), start, stop - start)
         except StorageError as error:
             log.info("a cached chunk is fetched again: %s", error)
             data = b""
@@ -259,11 +324,6 @@ class ChunkCache:
 
     # -- fetches
 
-    def _fetch_of(self, key: ChunkKey, object_size: int) -> _Fetch:
-        """The fetch of a chunk that is in progress, or a new one."""
-        with self._guard:
-            return self._fetches.setdefault(key, _Fetch(key, object_size))
-
     def _carry_out_in_background(self, fetch: _Fetch) -> None:
         with self._guard:
             begun, fetch.begun = fetch.begun, True
@@ -275,59 +335,79 @@ class ChunkCache:
                 self._background_fetches -= 1
 
     def _carry_out(self, fetch: _Fetch) -> None:
-        """Fetch a chunk, give its bytes to all readers, and then cache it."""
+        """Fetch a chunk, cache it, and give it to all readers."""
+        buffer = self._take_buffer()
         try:
-            data = self._fetch(fetch)
+            data = self._fetch(fetch, memoryview(buffer))
+            chunk = self._save(fetch.key, data)
+            found = self._end(fetch, chunk)
+            # Readers of what is not cached get a copy: the memory is used again.
+            fetch.found.set_result(bytes(data) if found is None else found)
         except BaseException as error:
-            self._end(fetch)  # a reader that tries again begins another fetch
-            fetch.data.set_exception(error)
-            return
-        fetch.data.set_result(data)
-        try:
-            self._save(fetch.key, data)
+            self._end(fetch, None)  # a reader that tries again begins another fetch
+            fetch.found.set_exception(error)
         finally:
-            self._end(fetch)
+            with self._guard:
+                self._buffers.append(buffer)
 
-    def _fetch(self, fetch: _Fetch) -> bytes:
+    def _take_buffer(self) -> bytearray:
+        with self._guard:
+            return self._buffers.pop() if self._buffers else bytearray(self._chunk_bytes)
+
+    def _fetch(self, fetch: _Fetch, memory: memoryview) -> memoryview:
         start = fetch.key.number * self._chunk_bytes
         size = min(self._chunk_bytes, fetch.object_size - start)
-        data = self._read_range(fetch.key.object_path, start, size)
+        count = self._read_into(fetch.key.object_path, start, memory[:size])
         with self._guard:
-            self._count(bytes_fetched=len(data))
-        if len(data) < size:
-            raise shrunk_error(fetch.key.object_path, start + len(data), fetch.object_size)
-        return data
+            self._count(bytes_fetched=count)
+        if count < size:
+            raise shrunk_error(fetch.key.object_path, start + count, fetch.object_size)
+        return memory[:size]
 
-    def _end(self, fetch: _Fetch) -> None:
+    def _read_object(self, piece: _Piece) -> bytes:
+        start = piece.key.number * self._chunk_bytes + piece.start
+        data = bytearray(piece.stop - piece.start)
+        count = self._read_into(piece.key.object_path, start, memoryview(data))
         with self._guard:
-            del self._fetches[fetch.key]
+            self._count(bytes_fetched=count)
+        return bytes(data[:count])
+
+    def _end(self, fetch: _Fetch, chunk: CachedChunk | None) -> CachedChunk | None:
+        """End a fetch; its readers have pins of its chunk from now on, if it was written."""
+        with self._guard:
+            self._fetches.pop(fetch.key, None)
+            if chunk is not None:
+                self._index.add(chunk, pins=fetch.readers)
+        return chunk
 
     # -- files
 
-    def _save(self, key: ChunkKey, data: bytes) -> None:
-        """Cache a chunk, unless there is no room because all others are being read."""
+    def _save(self, key: ChunkKey, data: memoryview) -> CachedChunk | None:
+        """Write the file of a chunk, unless all others are being read and there is no room."""
         with self._guard:
-            reserved = None if key in self._index else self._index.reserve(key, len(data))
+            reserved = self._index.reserve(key, len(data))
             if reserved is None:
-                return
+                return None
             chunk, evicted = reserved
             self._count(evictions=len(evicted))
         self._delete(evicted)
         written = False
         try:
-            self._store.append(_file_name(chunk), data)
+            self._store.append(self._file_name(chunk), data)
             written = True
         except StorageError as error:
             self._report(error)
         finally:
             with self._guard:
-                (self._index.add if written else self._index.release)(chunk)
                 self._disk_takes_chunks = written
+                if not written:
+                    self._index.release(chunk)
+        return chunk if written else None
 
     def _delete(self, chunks: Iterable[CachedChunk]) -> None:
         for chunk in chunks:
             try:
-                self._store.delete(_file_name(chunk))
+                self._store.delete(self._file_name(chunk))
             except StorageError as error:
                 self._report(error)
 
@@ -342,6 +422,5 @@ class ChunkCache:
     def _count(self, **more: int) -> None:
         self._counts.update(more)
 
-
-def _file_name(chunk: CachedChunk) -> str:
-    return f"{chunk.file:016x}.chunk"
+    def _file_name(self, chunk: CachedChunk) -> str:
+        return f"{self._name_prefix}{chunk.file:08x}.chunk"

@@ -56,6 +56,10 @@ class ChunkIndex:
             chunk.pins += 1
         return chunk
 
+    def get(self, key: ChunkKey) -> CachedChunk | None:
+        """Find a chunk; this is no use of it."""
+        return self._chunks.get(key)
+
     def unpin(self, chunk: CachedChunk) -> bool:
         """Take one pin away.  Returns whether the chunk's file must be deleted now."""
         assert chunk.pins > 0, f"{chunk} is not pinned"
@@ -87,10 +91,11 @@ class ChunkIndex:
         self.bytes_used += size
         return chunk, evicted
 
-    def add(self, chunk: CachedChunk) -> None:
-        """Let a reserved chunk be found, as the one used last."""
+    def add(self, chunk: CachedChunk, pins: int = 0) -> None:
+        """Let a reserved chunk be found, as the one used last, with so many readers."""
         self._unlisted.remove(chunk)
         assert chunk.key not in self._chunks, f"{chunk.key} was added twice"
+        chunk.pins = pins
         self._chunks[chunk.key] = chunk
 
     def release(self, chunk: CachedChunk) -> None:

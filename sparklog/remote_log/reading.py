@@ -6,13 +6,15 @@ segment at a time.  Must not know manifests, brokers, or whether a read reaches 
 No object is trusted: a byte that has changed since the copy is an error, or does not matter.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from sparklog.errors import DecodeError
+from sparklog.errors import DecodeError, SparklogError
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted, overlapping
 from sparklog.remote_log.batch_walk import WINDOW_BYTES, BatchWalk
+from sparklog.remote_log.chunk_cache import FilePiece
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.index_search import entries_around, times_around
 from sparklog.remote_log.leader_epochs import decode_epochs, epochs_between
@@ -27,30 +29,44 @@ from sparklog.wire.records.stored_batches import epoch_of
 _ABORTED_BYTES: Final = 200
 
 
+#: Where (object path, offset, size) is in files of this host; nothing if it is not.
+FindPieces = Callable[[str, int, int], Sequence[FilePiece]]
+
+
 class RemoteRead(NamedTuple):
     """Whole batches with the offsets [``first_offset``, ``next_offset``).
 
     The first batch may begin below the fetch offset.  Without batches both offsets are the fetch
     offset.  ``aborted`` are the aborted transactions with data among the batches, if asked for, in
-    the order of their markers.
+    the order of their markers.  Who takes files gets, in place of ``data``, the ``pieces`` of files
+    that the batches are in, if they are in files.
     """
 
     data: bytes
     first_offset: int
     next_offset: int
     aborted: tuple[RemoteAbortedTxn, ...] = ()
+    pieces: tuple[FilePiece, ...] = ()
 
 
 class RemoteReader:
     """The segments in ``folder``, the folder of a partition's segments.
 
-    ``read`` reads (object path, offset, size): it is ``StorageBackend.read`` or a cache before it.
-    Readers of many partitions may share ``cache``.  All methods block.  They raise StorageError,
+    ``read`` reads (object path, offset, size): it is ``StorageBackend.read`` or a cache before it,
+    in whose files ``find_pieces`` finds what was read.  Readers of many partitions may share
+    ``cache``.  All methods block.  They raise StorageError,
     its subclass MissingPathError for a segment that was deleted, and DamagedObjectError.
     """
 
-    def __init__(self, read: ReadRange, folder: str, cache: PartCache) -> None:
+    def __init__(
+        self,
+        read: ReadRange,
+        folder: str,
+        cache: PartCache,
+        find_pieces: FindPieces = lambda path, offset, size: (),
+    ) -> None:
         self._read = read
+        self._find_pieces = find_pieces
         self._folder = folder
         self._cache = cache
 
@@ -63,6 +79,7 @@ class RemoteReader:
         end_offset: int,
         min_one: bool = True,
         with_aborted: bool = False,
+        takes_files: bool = False,
     ) -> RemoteRead:
         """Read whole batches from the batch that holds ``offset`` on, as ``Log.read`` does.
 
@@ -73,12 +90,18 @@ class RemoteReader:
         assert segment.base_offset <= offset < segment.next_offset, (segment, offset)
         walk = self._walk(segment, offset, max_bytes)
         walk.skip_to(offset)
+        position = walk.position
         batches, first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
         if not batches:
             return RemoteRead(b"", offset, offset)
         aborted: tuple[RemoteAbortedTxn, ...] = ()
         if with_aborted:
             aborted = overlapping(self._aborted(segment), offset, next_offset)
+        if takes_files:
+            path = names.log_object(self._folder, segment.segment_id)
+            pieces = self._find_pieces(path, position, sum(map(len, batches)))
+            if pieces:
+                return RemoteRead(b"", first_offset, next_offset, aborted, tuple(pieces))
         return RemoteRead(b"".join(batches), first_offset, next_offset, aborted)
 
     def find_timestamp(
@@ -204,6 +227,24 @@ class RemoteReader:
 
     def _indexes_path(self, segment: RemoteSegment) -> str:
         return names.indexes_object(self._folder, segment.segment_id)
+
+
+def reads_in_a_row(
+    read: Callable[[int], RemoteRead], offsets: range, count: int
+) -> list[RemoteRead]:
+    """Up to ``count`` reads, at least one, each from the end of the one before it on.
+
+    Raises the error of the first one, and ends at that of another.
+    """
+    found = [read(offsets.start)]
+    while len(found) < count and offsets.start < found[-1].next_offset < offsets.stop:
+        try:
+            found.append(read(found[-1].next_offset))
+        except SparklogError:
+            break
+        if found[-1].next_offset == found[-2].next_offset:
+            break
+    return found
 
 
 def _take_batches(

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -30,7 +30,7 @@ from sparklog.remote_log.open_manifests import (
     commit,
 )
 from sparklog.remote_log.parts import PartCache
-from sparklog.remote_log.reading import RemoteRead, RemoteReader
+from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader, reads_in_a_row
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.states import FollowerState, RemoteLogState, state_of
@@ -74,6 +74,7 @@ class RemoteLogService:
         remote: the store.
         open_local: opens the store of a log by its URL.
         read: reads ranges of objects, through a cache; from the store without one.
+        find_pieces: finds what was read in the files of that cache.
         moved: called with the number of copied bytes; may wait.
         new_lock: makes a lock, where calls overlap.
 
@@ -88,12 +89,14 @@ class RemoteLogService:
         open_local: Callable[[str], FileHalf],
         *,
         read: ReadObject | None = None,
+        find_pieces: FindPieces = lambda path, offset, size: (),
         moved: Callable[[CopyJob, int], None] = lambda job, size: None,
         new_lock: NewLock = nullcontext,
     ) -> None:
         self._remote = remote
         self._open_local = open_local
         self._read = read or (lambda path, _, offset, size: remote.read(path, offset, size))
+        self._find_pieces = find_pieces
         self._moved = moved
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock)
@@ -334,8 +337,11 @@ class RemoteLogService:
         *,
         with_aborted: bool,
         leader_epoch: int = NO_LEADER_EPOCH,
+        takes_files: bool = False,
     ) -> RemoteRead:
         """Read whole batches from the batch that holds ``offset`` on, at least one.
+
+        ``takes_files``: the caller reads the files that the result names, or asks again.
 
         ``leader_epoch`` is the newest one that the caller knows of.  A manifest of an older leader
         is read again first, because it may have segments that an unclean election has removed.
@@ -355,9 +361,21 @@ class RemoteLogService:
                 max_bytes,
                 end_offset=segment.next_offset,
                 with_aborted=with_aborted,
+                takes_files=takes_files,
             )
 
         return self._in_segment(partition, offset, find, use, leader_epoch)
+
+    def read_several(
+        self, partition: RemotePartition, offsets: range, max_bytes: int, count: int, **how: Any
+    ) -> Sequence[RemoteRead]:
+        """Up to ``count`` times ``read``, one behind the other, within ``offsets``.
+
+        Raises the error of the first one; who asks for the others gets theirs.
+        """
+        return reads_in_a_row(
+            lambda offset: self.read(partition, offset, max_bytes, **how), offsets, count
+        )
 
     def find_timestamp(
         self, partition: RemotePartition, timestamp: int, start_offset: int
@@ -468,7 +486,7 @@ class RemoteLogService:
             total = segment.log_size if path == log else segment.indexes_size
             return self._read(path, total, offset, size)
 
-        return RemoteReader(read, folder, self._parts)
+        return RemoteReader(read, folder, self._parts, self._find_pieces)
 
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""

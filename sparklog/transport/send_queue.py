@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from sparklog.storage_backends.base import Region
+from sparklog.storage_backends.joined_region import JoinedRegion
 from sparklog.transport.wire import Buffer, Wire
 
 #: One response without its length: buffers and file regions in the order of sending.
@@ -59,7 +60,9 @@ class SendQueue:
         size = encoded_size(reply)
         self._items.append(size.to_bytes(4, "big"))
         for item in reply:
-            if size_of(item):
+            if isinstance(item, JoinedRegion):
+                self._items.extend(item.regions)
+            elif size_of(item):
                 self._items.append(item)
             else:
                 _release(item)

@@ -81,6 +81,8 @@ class Helper:
 class HelperCalls:
     """The remote logs as one broker calls them (``RemoteLogs``)."""
 
+    open_file = None
+
     def __init__(
         self,
         world: HelperHome,

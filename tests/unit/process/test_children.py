@@ -116,6 +116,13 @@ def test_a_child_whose_parent_is_gone_already_does_not_start() -> None:
     assert (done.returncode, done.stdout) == (1, b"")
 
 
+def test_threads_of_a_child_share_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
+    assert child_environment()["MALLOC_ARENA_MAX"] == "1"
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "4")
+    assert child_environment()["MALLOC_ARENA_MAX"] == "4"
+
+
 def test_a_long_log_is_moved_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sparklog.process.LOG_BYTES_MAX", 10)
     log = tmp_path / "child.log"

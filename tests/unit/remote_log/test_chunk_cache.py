@@ -33,13 +33,15 @@ class Objects:
     def data(self, path: str) -> bytes:
         return bytes((ord(path) + 3 * at) % 256 for at in range(self.size))
 
-    def read(self, path: str, offset: int, size: int) -> bytes:
-        self.reads.append((path, offset, size))
+    def read_into(self, path: str, offset: int, target: memoryview) -> int:
+        self.reads.append((path, offset, len(target)))
         self.before(path, offset)
         if self.fails:
             self.fails -= 1
             raise StorageError(f"cannot read {path}")
-        return self.data(path)[offset : offset + size]
+        found = self.data(path)[offset : offset + len(target)]
+        target[: len(found)] = found
+        return len(found)
 
 
 class Fixture:
@@ -51,7 +53,7 @@ class Fixture:
         self.queue: list[Callable[[], None]] = []
         self.cache = ChunkCache(
             self.disk,
-            self.objects.read,
+            self.objects.read_into,
             self.queue.append,
             bytes_max=bytes_max,
             chunk_bytes=CHUNK,
@@ -174,7 +176,11 @@ def test_the_further_chunks_of_a_read_are_fetched_at_the_same_time() -> None:
         all_under_way = threading.Barrier(3)
         fixture.objects.before = lambda path, offset: _ignore(all_under_way.wait(SECONDS_MAX))
         parallel = ChunkCache(
-            MemoryBackend(), fixture.objects.read, pool.submit, bytes_max=100, chunk_bytes=CHUNK
+            MemoryBackend(),
+            fixture.objects.read_into,
+            pool.submit,
+            bytes_max=100,
+            chunk_bytes=CHUNK,
         )
         assert parallel.read("a", 95, 0, 30) == fixture.objects.data("a")[:30]
 
@@ -293,7 +299,7 @@ def test_a_chunk_that_is_being_read_is_not_evicted() -> None:
     reading, go_on = threading.Event(), threading.Event()
 
     def hold(operation: str, path: str) -> None:
-        if operation == "read":
+        if operation == "read" and not reading.is_set():
             reading.set()
             assert go_on.wait(SECONDS_MAX)
 
@@ -318,7 +324,7 @@ def test_many_threads_read_right_bytes(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as background, ThreadPoolExecutor(8) as readers:
         cache = ChunkCache(
             LocalBackend(tmp_path),
-            objects.read,
+            objects.read_into,
             background.submit,
             bytes_max=300,
             chunk_bytes=CHUNK,
@@ -335,6 +341,36 @@ def test_many_threads_read_right_bytes(tmp_path: Path) -> None:
         0,
         counters.bytes_used,
     )
+
+
+# -- files that others read
+
+
+def test_where_the_bytes_of_an_object_are() -> None:
+    fixture = Fixture(bytes_max=30)
+    fixture.read("a", 5, 20)
+    pieces = fixture.cache.pieces("a", 5, 18)
+    assert [(each.position, each.size) for each in pieces] == [(5, 5), (0, 10), (0, 3)]
+    found = b"".join(fixture.disk.read(*each) for each in pieces)
+    assert found == fixture.objects.data("a")[5:23]
+    assert fixture.cache.pieces("a", 25, 10) == []  # the second half is not there
+    assert fixture.cache.pieces("b", 5, 18) == []
+
+
+def test_a_name_never_leads_to_other_bytes() -> None:
+    """Not even after a new start, which removes the files."""
+    fixture = Fixture(bytes_max=10)
+    names = set()
+    for offset in (0, 10, 0):
+        fixture.read("a", offset, 10)
+        names.update(fixture.disk.list(""))
+    again = ChunkCache(
+        fixture.disk, fixture.objects.read_into, _run, bytes_max=10, chunk_bytes=CHUNK
+    )
+    assert fixture.disk.list("") == []
+    again.read("a", 95, 10, 10)
+    names.update(fixture.disk.list(""))
+    assert len(names) == 4
 
 
 # -- failures
@@ -382,6 +418,17 @@ def test_a_file_that_cannot_be_read_is_fetched_again() -> None:
     assert len(fixture.disk.list("")) == 1
 
 
+def test_files_that_can_never_be_read_are_read_past() -> None:
+    fixture = Fixture()
+    fixture.read("a", 0, 10)
+    fixture.disk.faults.fail_next(2, "read")
+    fixture.read("a", 3, 5)
+    assert fixture.objects.reads == [("a", 0, 10), ("a", 0, 10), ("a", 3, 5)]
+    assert fixture.cache.counters() == ChunkCacheCounters(
+        hits=1, misses=1, bytes_fetched=25, read_failures=2
+    )
+
+
 def test_a_file_that_cannot_be_deleted_is_counted() -> None:
     fixture = Fixture(bytes_max=10)
     fixture.read("a", 0, 10)
@@ -407,7 +454,9 @@ def test_a_forgotten_object_is_fetched_again() -> None:
 def test_only_the_chunk_files_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
     def opened() -> ChunkCache:
         objects = Objects()
-        return ChunkCache(LocalBackend(tmp_path), objects.read, _run, bytes_max=99, chunk_bytes=10)
+        return ChunkCache(
+            LocalBackend(tmp_path), objects.read_into, _run, bytes_max=99, chunk_bytes=10
+        )
 
     (tmp_path / "notes").write_text("of somebody else")
     opened().read("a", 95, 0, 30)

@@ -6,6 +6,7 @@ import pytest
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.remote_log import names
+from sparklog.remote_log.chunk_cache import FilePiece
 from sparklog.remote_log.leader_epochs import epochs_between
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.service import RemoteLogService, RemoteLogState
@@ -91,6 +92,60 @@ def test_offsets_below_the_log_start_are_out_of_range(in_memory: TieredLog) -> N
         for offset in (0, start - 1):
             with pytest.raises(KafkaError, match=f"holds offset {offset}"):
                 service.read(PARTITION, offset, 1, with_aborted=False)
+
+
+def test_several_reads_follow_each_other(in_memory: TieredLog) -> None:
+    service, end = in_memory.service, in_memory.end
+    expected = []
+    offset = 0
+    while offset < end:
+        expected.append(service.read(PARTITION, offset, 300, with_aborted=True))
+        offset = expected[-1].next_offset
+    third = expected[2].next_offset
+    for offsets, count, found in (
+        (range(end), 1000, expected),
+        (range(end + 100), 1000, expected),  # what is not there is no error of what is
+        (range(end), 3, expected[:3]),
+        (range(third), 1000, expected[:3]),
+        (range(third - 1), 1000, expected[:3]),
+        (range(0), 5, expected[:1]),
+    ):
+        read = service.read_several(PARTITION, offsets, 300, count, with_aborted=True)
+        assert read == found, (offsets, count)
+
+
+def test_an_error_counts_where_it_is_asked_for(in_memory: TieredLog) -> None:
+    first, second = in_memory.segments[:2]
+    delete_objects(in_memory, second)
+    offsets = range(first.base_offset, second.next_offset)
+    found = in_memory.service.read_several(PARTITION, offsets, 300, 1000, with_aborted=False)
+    assert found[-1].next_offset == second.base_offset
+    with pytest.raises(MissingPathError):
+        in_memory.service.read_several(
+            PARTITION, offsets[second.base_offset :], 300, 2, with_aborted=False
+        )
+
+
+def test_who_takes_files_is_told_where_they_are(in_memory: TieredLog) -> None:
+    asked: list[tuple[str, int, int]] = []
+    cached = True
+
+    def find_pieces(path: str, offset: int, size: int) -> list[FilePiece]:
+        asked.append((path, offset, size))
+        return [FilePiece("file", offset, size)] if cached else []
+
+    service = service_of(in_memory.store, find_pieces=find_pieces)
+    segment = in_memory.segments[1]
+    offset = segment.base_offset + 3
+    plain = service.read(PARTITION, offset, 300, with_aborted=True)
+    found = service.read(PARTITION, offset, 300, with_aborted=True, takes_files=True)
+    [piece] = found.pieces
+    assert found == plain._replace(data=b"", pieces=(piece,))
+    path = names.log_object(SEGMENTS, segment.segment_id)
+    assert in_memory.store.read(path, piece.position, piece.size) == plain.data
+    assert asked == [(path, piece.position, piece.size)]
+    cached = False
+    assert service.read(PARTITION, offset, 300, with_aborted=True, takes_files=True) == plain
 
 
 def test_reads_go_through_the_cache_with_the_sizes_of_the_objects(in_memory: TieredLog) -> None:

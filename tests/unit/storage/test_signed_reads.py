@@ -49,11 +49,13 @@ class Case:
         for path in ("a", "b"):
             server.objects[path] = DATA
             self.store.put(path, DATA)
+        self.target = memoryview(bytearray(20))
         self.reads = SignedReads(self.store, clock_s=lambda: self.now_s)
 
     def read(self, path: str = "a") -> None:
         """Read, and check the bytes."""
-        assert self.reads.read(path, 10, 20) == DATA[10:30]
+        assert self.reads.read_into(path, 10, self.target) == 20
+        assert self.target == DATA[10:30]
 
 
 @pytest.fixture
@@ -111,7 +113,7 @@ def test_an_answer_that_is_too_short_is_none(case: Case) -> None:
 
 def test_errors_are_those_of_the_store(case: Case) -> None:
     with pytest.raises(MissingPathError):
-        case.reads.read("gone", 0, 5)
+        case.reads.read_into("gone", 0, case.target)
     case.store.reads.clear()
     case.read()
     assert case.store.reads == [], "what neither can read is no reason to prefer the store"

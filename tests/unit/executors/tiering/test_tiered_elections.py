@@ -48,10 +48,10 @@ class _Remote:
         self.data = b""
         self.asked: list[dict[str, Any]] = []
 
-    async def call(self, method: str, *args: Any, **kwargs: Any) -> RemoteRead:
+    async def call(self, method: str, *args: Any, **kwargs: Any) -> list[RemoteRead]:
         del method
         self.asked.append(kwargs)
-        return RemoteRead(self.data, args[1], args[1] + 1)
+        return [RemoteRead(self.data, args[1].start, args[1].start + 1)]
 
     async def close(self) -> None:
         """Nothing."""
