@@ -144,7 +144,7 @@ class ObjectStore(StorageBackend):
         first = next(parts, b"")
         if len(first) < PART_BYTES:
             with self._storage_errors("write", key):
-                self._pipe(key, bytes(first))
+                self._upload_whole(key, first)
             return len(first)
         whole = chain((first,), parts)
         del first  # otherwise it would be held until the end
@@ -203,6 +203,9 @@ class ObjectStore(StorageBackend):
 
     def _pipe(self, key: str, data: bytes, **how: str) -> None:
         self._call("pipe_file", key, data, seconds_max=transfer_seconds_max(len(data)), **how)
+
+    def _upload_whole(self, key: str, data: Buffer) -> None:
+        self._pipe(key, bytes(data))
 
     def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
         """Stream the parts to a temporary object and copy it; errors of ``parts`` pass through."""

@@ -13,20 +13,22 @@ from sparklog.storage_backends.base import Buffer
 PART_BYTES: Final = 8 * 1024 * 1024
 
 
-def bounded_parts(chunks: Iterable[Buffer], part_bytes: int) -> Iterator[bytearray]:
+def bounded_parts(chunks: Iterable[Buffer], part_bytes: int) -> Iterator[memoryview]:
     """The bytes of the chunks in parts of ``part_bytes``; only the last one is shorter.
 
-    No part is empty.  A part belongs to the caller.
+    No part is empty.  All parts are in the same memory: each is gone when the next one is asked
+    for.
     """
-    part = bytearray()
+    memory = memoryview(bytearray(part_bytes))
+    filled = 0
     for chunk in chunks:
         rest = memoryview(chunk)
-        while len(rest) >= part_bytes - len(part):
-            room = part_bytes - len(part)
-            part += rest[:room]
-            rest = rest[room:]
-            yield part
-            part = bytearray()
-        part += rest
-    if part:
-        yield part
+        while len(rest):
+            step = min(len(rest), part_bytes - filled)
+            memory[filled : filled + step] = rest[:step]
+            rest, filled = rest[step:], filled + step
+            if filled == part_bytes:
+                yield memory
+                filled = 0
+    if filled:
+        yield memory[:filled]

@@ -20,6 +20,7 @@ from sparklog.storage_backends.base import Buffer, path_parts
 from sparklog.storage_backends.object_errors import is_conflict, is_taken, object_error
 from sparklog.storage_backends.object_store import ObjectStore, transfer_seconds_max
 from sparklog.storage_backends.s3_multipart import MultipartUpload, abort_uploads
+from sparklog.storage_backends.signed_writes import SignedWrites
 
 #: Attempts of one request by botocore, and by s3fs around it when a response breaks off.
 REQUEST_TRIES = 3
@@ -75,6 +76,10 @@ class S3Store(ObjectStore):
     """A folder of a bucket."""
 
     atomic_put_if_absent = True
+
+    def __init__(self, url: str, file_system: Any, root: str) -> None:
+        super().__init__(url, file_system, root)
+        self._signed_writes = SignedWrites(self._sign)
 
     def proves_put_if_absent(self) -> bool:
         """Try the condition on a temporary object, because old stores accept it and ignore it."""
@@ -143,7 +148,7 @@ class S3Store(ObjectStore):
 
     def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
         with self._storage_errors("write", key):
-            upload = MultipartUpload(self._request, *_bucket_and_key(key))
+            upload = MultipartUpload(self._request, self._signed_writes, *_bucket_and_key(key))
         try:
             for part in parts:
                 with self._storage_errors("write", key):
@@ -154,6 +159,15 @@ class S3Store(ObjectStore):
             upload.abort()
             raise
         return upload.size
+
+    def _upload_whole(self, key: str, data: Buffer) -> None:
+        bucket, name = _bucket_and_key(key)
+        if self._signed_writes.write("put_object", data, Bucket=bucket, Key=name) is None:
+            super()._upload_whole(key, data)
+
+    def _sign(self, method: str, /, *, seconds: int, **parameters: Any) -> str:
+        key = f"{parameters.pop('Bucket')}/{parameters.pop('Key')}"
+        return str(self._call("url", key, expires=seconds, client_method=method, **parameters))
 
     def _request(self, method: str, /, *, size: int = 0, **parameters: Any) -> Any:
         limit = transfer_seconds_max(size)

@@ -13,11 +13,14 @@ from typing import Any, Protocol
 
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.object_errors import is_missing, store_response
+from sparklog.storage_backends.signed_writes import CHECKSUM, SignedWrites, checksum_of
 
 log = logging.getLogger(__name__)
 
 #: Statuses of a store that does not list uploads, or not for these credentials.
 _NO_LISTING = (403, 405, 501)
+#: Statuses of a store that knows no checksums of parts.
+_NO_CHECKSUMS = (400, 501)
 
 
 class Request(Protocol):
@@ -29,22 +32,36 @@ class Request(Protocol):
 class MultipartUpload:
     """One upload.  Either ``complete`` or ``abort`` ends it."""
 
-    def __init__(self, request: Request, bucket: str, key: str) -> None:
-        """Begin an upload to the object ``key`` of ``bucket``."""
+    def __init__(self, request: Request, signed: SignedWrites, bucket: str, key: str) -> None:
+        """Begin an upload to the object ``key`` of ``bucket``, by ``signed`` writes if possible."""
         self._request = request
         self._name = f"{bucket}/{key}"
-        begun = request("create_multipart_upload", Bucket=bucket, Key=key)
-        self._upload: dict[str, Any] = {"Bucket": bucket, "Key": key, "UploadId": begun["UploadId"]}
+        place: dict[str, Any] = {"Bucket": bucket, "Key": key}
+        begun: Any = None
+        if not signed.are_paused:
+            begun = _begin_with_checksums(request, place)
+            if begun is None:
+                signed.give_up()
+        self._signed = None if begun is None else signed
+        if begun is None:
+            begun = request("create_multipart_upload", **place)
+        self._upload: dict[str, Any] = {**place, "UploadId": begun["UploadId"]}
         self._parts: list[dict[str, Any]] = []
         self.size = 0
 
     def add(self, part: Buffer) -> None:
         """Send the next part."""
-        number = len(self._parts) + 1
-        sent = self._request(
-            "upload_part", size=len(part), **self._upload, PartNumber=number, Body=part
-        )
-        self._parts.append({"PartNumber": number, "ETag": sent["ETag"]})
+        place = {**self._upload, "PartNumber": len(self._parts) + 1}
+        about: dict[str, Any] = {}
+        etag: str | None = None
+        if self._signed is not None:
+            about = {CHECKSUM: checksum_of(part)}
+            etag = self._signed.write("upload_part", part, **place)
+        if etag is None:
+            body = bytes(part)  # boto takes no memoryview
+            sent = self._request("upload_part", size=len(body), **place, **about, Body=body)
+            etag = sent["ETag"]
+        self._parts.append({"PartNumber": place["PartNumber"], "ETag": etag, **about})
         self.size += len(part)
 
     def complete(self) -> None:
@@ -61,6 +78,16 @@ class MultipartUpload:
             _abort(self._request, self._upload)
         except Exception as error:
             log.warning("an upload to %s is left behind: %s", self._name, error)
+
+
+def _begin_with_checksums(request: Request, place: dict[str, Any]) -> Any:
+    """Begin an upload whose parts have checksums; None if the store knows no such uploads."""
+    try:
+        return request("create_multipart_upload", **place, ChecksumAlgorithm="CRC32C")
+    except Exception as error:
+        if store_response(error).status not in _NO_CHECKSUMS:
+            raise
+        return None
 
 
 def abort_uploads(request: Request, bucket: str, folder: str) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import StorageBackend
+from sparklog.storage_backends.library_pause import LibraryPause
 from sparklog.storage_backends.url_ranges import RefusedUrlError, UrlRanges
 
 #: Seconds for which a URL is signed, and for which it is used.
@@ -26,8 +27,6 @@ URLS_MAX: Final = 1000
 #: and for each part of an answer.
 TRIES: Final = 2
 HTTP_S: Final = 5.0
-#: Seconds for which the library reads after plain HTTP could not: the first time, and at most.
-LIBRARY_S: Final = (30.0, 600.0)
 
 
 class SignedReads:
@@ -48,8 +47,7 @@ class SignedReads:
         self._guard = threading.Lock()
         #: By path: a URL, and until when it is used.  The least recently signed first.
         self._urls: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._library_until_s = float("-inf")
-        self._pause_s = LIBRARY_S[0]
+        self._pause = LibraryPause(clock_s)
         self._of_thread = threading.local()
 
     def read_into(self, path: str, offset: int, target: memoryview) -> int:
@@ -69,7 +67,7 @@ class SignedReads:
         except StorageError:
             size = 0
         if size == len(target):
-            self._pause_s = LIBRARY_S[0]
+            self._pause.forget()
             return size
         self._prefer_library()
         return self._read_by_store(path, offset, target)
@@ -93,8 +91,7 @@ class SignedReads:
     def _prefer_library(self) -> None:
         with self._guard:
             self._urls.clear()
-            self._library_until_s = self._clock_s() + self._pause_s
-            self._pause_s = min(2 * self._pause_s, LIBRARY_S[1])
+        self._pause.begin()
 
     def _forget(self, path: str) -> None:
         with self._guard:
@@ -102,10 +99,10 @@ class SignedReads:
 
     def _url(self, path: str) -> str | None:
         """None while, or where, there are no URLs."""
+        if self._pause.lasts():
+            return None
         now_s = self._clock_s()
         with self._guard:
-            if now_s < self._library_until_s:
-                return None
             url, until_s = self._urls.get(path, ("", now_s))
         if now_s < until_s:
             return url

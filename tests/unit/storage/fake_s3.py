@@ -11,7 +11,11 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.etree import ElementTree
 
+from sparklog.storage_backends.signed_writes import checksum_of
+
 CONFLICT = (409, "ConditionalRequestConflict")
+CHECKSUM_ALGORITHM = "x-amz-checksum-algorithm"
+CHECKSUM = "x-amz-checksum-crc32c"
 
 
 class FakeS3:
@@ -19,7 +23,8 @@ class FakeS3:
 
     ``answers`` are the responses to the next writes, which are not done.  ``loses_replies`` PUTs
     are done, but the connection breaks before the response.  ``ignores_condition`` behaves as
-    stores that are older than conditional writes.  ``refuses`` are methods that are not allowed.
+    stores that are older than conditional writes.  ``refuses`` are methods that are not allowed,
+    PUT only by signed URLs.  ``knows_checksums``: uploads in parts may have checksums.
     """
 
     def __init__(self) -> None:
@@ -34,6 +39,7 @@ class FakeS3:
         self.answers: list[tuple[int, str]] = []
         self.loses_replies = 0
         self.ignores_condition = False
+        self.knows_checksums = True
         self.puts = 0
         self.guard = threading.Lock()
         self.port = 0
@@ -117,10 +123,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         data = self._body()
         key, query = self._target()
-        if "partNumber" in query:
+        if self._is_signed(query) and "PUT" in self.store.refuses:
+            status, code = 403, "AccessDenied"
+        elif self.headers.get(CHECKSUM, checksum_of(data)) != checksum_of(data):
+            status, code = 400, "BadDigest"
+        elif "partNumber" in query:
             status, code = self.store.part(key, int(query["partNumber"][0]), data)
         else:
-            status, code = self.store.put(self.path, data, "If-None-Match" in self.headers)
+            status, code = self.store.put(key, data, "If-None-Match" in self.headers)
         if status == 200 and self.store.loses_reply():
             self.close_connection = True
             return
@@ -132,6 +142,9 @@ class Handler(BaseHTTPRequestHandler):
         if "delete" in query:
             self._answer(200, "", self.store.delete_many(key, data))
         elif "uploads" in query:
+            if CHECKSUM_ALGORITHM in self.headers and not self.store.knows_checksums:
+                self._answer(501, "NotImplemented")
+                return
             self.store.uploads[key] = {}
             answer = f"<UploadId>{key}</UploadId>"
             self._answer(200, "", f"<Result>{answer}</Result>".encode())
@@ -168,6 +181,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         (self.store.uploads if "uploadId" in query else self.store.objects).pop(key, None)
         self._answer(204, "")
+
+    @staticmethod
+    def _is_signed(query: dict[str, list[str]]) -> bool:
+        """Whether a signed URL has all that is needed for a write."""
+        return CHECKSUM in query.get("X-Amz-SignedHeaders", [""])[0].split(";")
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("Content-Length", 0)))

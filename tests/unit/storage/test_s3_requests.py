@@ -73,13 +73,50 @@ def test_a_small_upload_is_one_request(store: FakeS3, backend: StorageBackend) -
 
 def test_a_refused_part_aborts_the_upload(store: FakeS3, backend: StorageBackend) -> None:
     store.objects["/bucket/remote/1"] = b"before"
-    store.answers = [DENIED]
+    store.answers = [DENIED] * 2
     with pytest.raises(
         StorageError, match=r"cannot write s3://bucket/remote/1: the store refuses .*AccessDenied"
     ):
         backend.upload("1", [b"01234", b"56789"])
     assert (store.objects, store.uploads) == ({"/bucket/remote/1": b"before"}, {})
-    assert methods(store) == ["POST", "PUT", "DELETE"]
+    assert methods(store) == ["POST", "PUT", "PUT", "DELETE"]
+
+
+def signed_writes(store: FakeS3) -> list[bool]:
+    """Of each write, whether its URL was signed."""
+    return ["X-Amz-Signature" in path for method, path, _ in store.requests if method == "PUT"]
+
+
+def test_uploads_are_written_by_signed_urls(store: FakeS3, backend: StorageBackend) -> None:
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert backend.upload("2", [b"0"]) == 1
+    backend.put("3", b"3")
+    assert signed_writes(store) == [True] * 4 + [False]
+    assert sorted(store.objects.values()) == [b"0", b"0123456789", b"3"]
+
+
+def test_what_signed_urls_do_not_write_the_library_writes(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    store.refuses.add("PUT")
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert backend.upload("2", [b"0"]) == 1
+    assert store.objects == {"/bucket/remote/1": b"0123456789", "/bucket/remote/2": b"0"}
+    assert signed_writes(store) == [True] + [False] * 4, "signed URLs are tried again later"
+
+
+def test_a_store_without_checksums_of_parts(store: FakeS3, backend: StorageBackend) -> None:
+    store.knows_checksums = False
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert store.objects == {"/bucket/remote/1": b"0123456789"}
+    assert signed_writes(store) == [False] * 3
+
+
+def test_a_lost_answer_of_a_part(store: FakeS3, backend: StorageBackend) -> None:
+    store.loses_replies = 1
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert store.objects == {"/bucket/remote/1": b"0123456789"}
+    assert signed_writes(store) == [True] * 4
 
 
 def test_what_could_not_be_aborted_is_logged_and_is_a_leftover(

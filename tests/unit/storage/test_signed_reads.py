@@ -6,9 +6,9 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import MissingPathError
+from sparklog.storage_backends.library_pause import LIBRARY_S
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.signed_reads import (
-    LIBRARY_S,
     SIGNED_S,
     TRIES,
     USED_S,
