@@ -29,6 +29,7 @@ def set_up_session(spark: Any, bootstrap_servers: str) -> None:
     install_packed_reads(spark)
     install_packed_writes(spark)
     thread_sessions.install(spark)
+    thread_sessions.activate(spark)
     pid = _jvm_pid(spark)
     if pid is not None:
         try:

@@ -82,7 +82,12 @@ def _open(
             chunk_bytes=_CHUNK_BYTES,
             read_ahead_chunks_max=_READ_AHEAD_CHUNKS,
         )
-        cached, counters = {"read": cache.read, "find_pieces": cache.pieces}, cache.counters
+        cached |= {
+            "read": cache.read,
+            "read_once": cache.read_once,
+            "find_pieces": cache.pieces,
+        }
+        counters = cache.counters
     service = RemoteLogService(
         remote,
         open_file_half,

@@ -64,7 +64,7 @@ class MemoryPlace:
 
     __slots__ = ("_data", "memory_bytes", "size")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | bytearray) -> None:
         self._data = memoryview(data)
         self.size = self.memory_bytes = len(data)
 

@@ -78,7 +78,10 @@ class BatchWalk:
         return self._header
 
     def take(self) -> memoryview:
-        """The bytes of the present batch, which are all checked.  There must be a batch."""
+        """The bytes of the present batch, which are all checked.  There must be a batch.
+
+        They are gone with the next call.
+        """
         header = self.header()
         assert header is not None, "the walk has ended"
         batch = self._bytes(header.size)

@@ -181,6 +181,17 @@ class ChunkCache:
             self._abandon(sources.values())
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def read_once(self, object_path: str, object_size: int, offset: int, size: int) -> bytes:
+        """As ``read``, for bytes that nobody reads on from: what is not cached is not going to be,
+        and no more than these bytes are fetched."""
+        if self.pieces(object_path, offset, min(size, object_size - offset)):
+            return self.read(object_path, object_size, offset, size)
+        data = bytearray(max(0, min(size, object_size - offset)))
+        count = self._read_into(object_path, offset, memoryview(data)) if data else 0
+        with self._guard:
+            self._count(bytes_fetched=count)
+        return bytes(data[:count])
+
     def pieces(self, object_path: str, offset: int, size: int) -> Sequence[FilePiece]:
         """Where ``size`` bytes of an object are in the files of the cache; nothing if not all of
         them are cached."""

@@ -11,9 +11,11 @@ from crc32c import crc32c
 
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
+from sparklog.wire.records.batch import Buffer
 
-#: Reads (object path, offset, size); fewer bytes at the end of the object.  Raises StorageError.
-ReadRange = Callable[[str, int, int], bytes]
+#: Reads (object path, offset, size); fewer bytes at the end of the object.  The bytes may be gone
+#: with the next read.  Raises StorageError.
+ReadRange = Callable[[str, int, int], Buffer]
 
 #: Default of the bytes that are kept.
 PART_CACHE_BYTES: Final = 8 * 1024 * 1024
@@ -71,7 +73,7 @@ def read_part(read: ReadRange, path: str, segment: RemoteSegment, name: PartName
     part = segment.parts.get(name)
     if part is None:
         return None
-    data = read(path, part.offset, part.size) if part.size else b""
+    data = bytes(read(path, part.offset, part.size)) if part.size else b""
     if len(data) != part.size:
         reason = f"part {name.value!r} of {part.size} bytes is cut off after {len(data)}"
         raise part_error(path, segment, name, reason)

@@ -42,7 +42,7 @@ class RemoteRead(NamedTuple):
     that the batches are in, if they are in files.
     """
 
-    data: bytes
+    data: bytes | bytearray
     first_offset: int
     next_offset: int
     aborted: tuple[RemoteAbortedTxn, ...] = ()
@@ -99,10 +99,10 @@ class RemoteReader:
             aborted = overlapping(self._aborted(segment), offset, next_offset)
         if takes_files:
             path = names.log_object(self._folder, segment.segment_id)
-            pieces = self._find_pieces(path, position, sum(map(len, batches)))
+            pieces = self._find_pieces(path, position, len(batches))
             if pieces:
                 return RemoteRead(b"", first_offset, next_offset, aborted, tuple(pieces))
-        return RemoteRead(b"".join(batches), first_offset, next_offset, aborted)
+        return RemoteRead(batches, first_offset, next_offset, aborted)
 
     def find_timestamp(
         self,
@@ -249,9 +249,9 @@ def reads_in_a_row(
 
 def _take_batches(
     walk: BatchWalk, max_bytes: int, end_offset: int, min_one: bool
-) -> tuple[list[Buffer], int, int]:
+) -> tuple[bytearray, int, int]:
     """The batches of a read, and their first and next offsets; -1 without batches."""
-    found: list[Buffer] = []
+    found = bytearray()
     first_offset = next_offset = -1
     limit = walk.position + max_bytes
     try:
@@ -265,7 +265,7 @@ def _take_batches(
                 break
             if walk.position + header.size > limit and (found or not min_one):
                 break
-            found.append(walk.take())
+            found += walk.take()
             first_offset = header.base_offset if first_offset < 0 else first_offset
             next_offset = header.next_offset
     except DamagedObjectError:

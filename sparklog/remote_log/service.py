@@ -46,7 +46,6 @@ __all__ = [
     "FollowerState",
     "LeaderLog",
     "NotLeadingError",
-    "ReadObject",
     "RemoteLogService",
     "RemoteLogState",
     "RemotePartition",
@@ -59,9 +58,7 @@ __all__ = [
 GARBAGE_SEGMENTS_MAX: Final = 1000
 
 T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
-
 
 #: Reads (object path, object size, offset, size) of an object.
 ReadObject: TypeAlias = Callable[[str, int, int, int], bytes]
@@ -73,7 +70,8 @@ class RemoteLogService:
     Args:
         remote: the store.
         open_local: opens the store of a log by its URL.
-        read: reads ranges of objects, through a cache; from the store without one.
+        read: reads ranges of objects, through a cache; from the store without one.  ``read_once``
+            is for lookups.
         find_pieces: finds what was read in the files of that cache.
         moved: called with the number of copied bytes; may wait.
         new_lock: makes a lock, where calls overlap.
@@ -89,6 +87,7 @@ class RemoteLogService:
         open_local: Callable[[str], FileHalf],
         *,
         read: ReadObject | None = None,
+        read_once: ReadObject | None = None,
         find_pieces: FindPieces = lambda path, offset, size: (),
         moved: Callable[[CopyJob, int], None] = lambda job, size: None,
         new_lock: NewLock = nullcontext,
@@ -96,6 +95,7 @@ class RemoteLogService:
         self._remote = remote
         self._open_local = open_local
         self._read = read or (lambda path, _, offset, size: remote.read(path, offset, size))
+        self._read_once = read_once or self._read
         self._find_pieces = find_pieces
         self._moved = moved
         self._parts = PartCache()
@@ -125,7 +125,7 @@ class RemoteLogService:
     def owner(self) -> str | None:
         """The id of the cluster that the store belongs to; None for a store without an owner.
 
-        The id is "unknown" if the file that should name it is damaged.  Raises StorageError.
+        It is "unknown" if the file that should name it is damaged.  Raises StorageError.
         """
         document = self._remote.read_if_there(names.CLUSTER_FILE)
         if document is None:
@@ -403,7 +403,7 @@ class RemoteLogService:
         budget = SearchBudget()
         segment = self._manifests.look(partition, find_first, refreshes=refreshes)
         while segment is not None:
-            found = self._reader(partition, segment).find_timestamp(
+            found = self._reader(partition, segment, self._read_once).find_timestamp(
                 segment, timestamp, start_offset=start_offset, budget=budget
             )
             if found is not None:
@@ -477,16 +477,19 @@ class RemoteLogService:
             f"offset {offset}",
         )
 
-    def _reader(self, partition: RemotePartition, segment: RemoteSegment) -> RemoteReader:
+    def _reader(
+        self, partition: RemotePartition, segment: RemoteSegment, read: ReadObject | None = None
+    ) -> RemoteReader:
         """The reader of one segment: the sizes of its objects are known."""
+        read_object = read or self._read
         folder = names.segments_folder(*partition)
         log = names.log_object(folder, segment.segment_id)
 
-        def read(path: str, offset: int, size: int) -> bytes:
+        def read_range(path: str, offset: int, size: int) -> bytes:
             total = segment.log_size if path == log else segment.indexes_size
-            return self._read(path, total, offset, size)
+            return read_object(path, total, offset, size)
 
-        return RemoteReader(read, folder, self._parts, self._find_pieces)
+        return RemoteReader(read_range, folder, self._parts, self._find_pieces)
 
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""

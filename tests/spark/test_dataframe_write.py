@@ -14,6 +14,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.client.consumer import ConsumedRecord
 from sparklog.client.partitioner import partition_of_key
 from sparklog.cluster import start_processes
+from sparklog.session_setup import set_up_session
 from sparklog.types import Compression, TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from tests.spark.dataframe_rig import Rig
@@ -138,6 +139,21 @@ def test_the_cluster_writes_also_in_a_thread_without_a_session(rig: Rig) -> None
     def write() -> None:
         rig.spark.sparkContext._jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
         rig.cluster.write(frame, topic)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(write).result()
+    assert values(rig.consume(topic)) == [b"0", b"1"]
+
+
+def test_who_connects_can_write_though_the_thread_has_lost_its_session(rig: Rig) -> None:
+    """As a connection of the thread to the JVM is lost, for instance by a fork of the process."""
+    topic = rig.new_topic(1)
+    frame = rig.spark.range(2).selectExpr("string(id) AS value").coalesce(1)
+
+    def write() -> None:
+        rig.spark.sparkContext._jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
+        set_up_session(rig.spark, rig.cluster.bootstrap_servers)
+        rig.write(frame, topic)
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(write).result()

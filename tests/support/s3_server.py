@@ -7,7 +7,6 @@ is stored.  Each object is a file below the server's folder.
 import fcntl
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -20,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sparklog.process import set_parent_death_signal
 from tests.support.free_ports import free_ports
 
 VERSION = "v1.8.0"
@@ -31,6 +29,14 @@ BUILD_SECONDS_MAX = 600
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
 KEY, SECRET = "testkey", "testsecret123"
+_DIE_WITH_PARENT = (
+    "import os, signal, sys\n"
+    "from sparklog.process import set_parent_death_signal\n"
+    "set_parent_death_signal(signal.SIGTERM)\n"
+    "os.execv(sys.argv[1], sys.argv[1:])\n"
+)
+_START = (sys.executable, "-c", _DIE_WITH_PARENT)
+_OPTIONS = ("--keep-alive", "--quiet", "posix")
 #: A process with a parent-death signal ends with the thread that has started it; this one stays.
 _STARTER = ThreadPoolExecutor(1, "s3-server")
 
@@ -129,13 +135,14 @@ class S3Server:
         secrets = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET}
         address = f"127.0.0.1:{self.port}"
         with self._log.open("ab") as log:
+            # No preexec_fn: a fork of this process would end the connections of other threads, and
+            # with them the active sessions of Spark.
             spawn = partial(
                 subprocess.Popen[bytes],
-                [self._binary, "--port", address, "--keep-alive", "--quiet", "posix", self.folder],
+                [*_START, self._binary, "--port", address, *_OPTIONS, self.folder],
                 env={**os.environ, **secrets},
                 stdout=log,
                 stderr=log,
-                preexec_fn=lambda: set_parent_death_signal(signal.SIGTERM),
             )
             self.process = _STARTER.submit(spawn).result()
         self._await_ready()

@@ -16,7 +16,7 @@ from sparklog.client.fetch_api import Fetched
 from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.segment_source import SegmentSource
-from sparklog.dataframe.read.signed_objects import ReadUrl, SignedObjects
+from sparklog.dataframe.read.signed_objects import ReadMemory, ReadUrl, SignedObjects
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.remote_log import names
 from sparklog.remote_log.damaged_object import DamagedObjectError
@@ -69,7 +69,7 @@ class DirectReads:
         self._range = item
         self._ranges = ranges
         self._corrupt = corrupt
-        self._reads = _SegmentReads(item, source, ranges.read, isolation)
+        self._reads = _SegmentReads(item, source, ranges.read_into, isolation)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
         """Pairs of the first wanted offset and the batches from there on."""
@@ -125,6 +125,7 @@ class _SegmentReads:
         self._committed = isolation is Isolation.READ_COMMITTED
         self._folder = names.segments_folder(item.topic_id, item.topic_partition.partition)
         self._parts = PartCache()
+        self._memory = ReadMemory()
         self._bytes = FIRST_READ_BYTES
         self._open: _OpenSegment | None = None
 
@@ -184,7 +185,7 @@ class _SegmentReads:
         if opened is None or opened.segment.segment_id != signed.segment.segment_id:
             opened = self._open = _OpenSegment(
                 self._range,
-                SignedObjects(self._read_url, self._folder, signed),
+                SignedObjects(self._read_url, self._folder, signed, self._memory),
                 self._folder,
                 self._parts,
             )

@@ -357,6 +357,21 @@ def test_where_the_bytes_of_an_object_are() -> None:
     assert fixture.cache.pieces("b", 5, 18) == []
 
 
+def test_a_lookup_fetches_no_chunk_and_uses_those_that_are_there() -> None:
+    fixture = Fixture()
+    data, size = fixture.objects.data("a"), fixture.objects.size
+    for bounds in ((12, 20), (90, 10), (95, 5), (12, 0)):
+        found = fixture.cache.read_once("a", size, *bounds)
+        assert found == data[bounds[0] : sum(bounds)]
+    assert fixture.objects.reads == [("a", 12, 20), ("a", 90, 5)]
+    fixture.read("a", 10, 20)
+    fixture.run_background()
+    fixture.objects.reads.clear()
+    assert fixture.cache.read_once("a", size, 12, 15) == data[12:27]
+    assert (fixture.objects.reads, fixture.queue) == ([], [])
+    assert fixture.cache.counters().bytes_fetched == 25 + 20
+
+
 def test_a_name_never_leads_to_other_bytes() -> None:
     """Not even after a new start, which removes the files."""
     fixture = Fixture(bytes_max=10)
