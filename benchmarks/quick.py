@@ -29,6 +29,7 @@ LONG_PARTS = (
     "transaction_ids",
     "tiering",
     "tiered_frames",
+    "remote_segments",
 )
 
 

@@ -147,7 +147,7 @@ class ObjectStore(StorageBackend):
                 self._upload_whole(key, first)
             return len(first)
         whole = chain((first,), parts)
-        del first  # otherwise it would be held until the end
+        del first  # the traceback of an earlier error may hold this frame, and with it the memory
         return self._upload_parts(key, whole)
 
     def presign(self, path: str, seconds: int) -> str | None:

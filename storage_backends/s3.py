@@ -79,7 +79,9 @@ class S3Store(ObjectStore):
 
     def __init__(self, url: str, file_system: Any, root: str) -> None:
         super().__init__(url, file_system, root)
-        self._signed_writes = SignedWrites(self._sign)
+        # s3fs adds these to requests (encryption, storage class, ACL), but not to URLs.
+        extra = getattr(file_system, "s3_additional_kwargs", None)
+        self._signed_writes = SignedWrites(self._sign, enabled=not extra)
 
     def proves_put_if_absent(self) -> bool:
         """Try the condition on a temporary object, because old stores accept it and ignore it."""

@@ -67,9 +67,14 @@ class MultipartUpload:
     def complete(self) -> None:
         """Make the object visible, with all parts.  Some stores copy them, so it may take long."""
         whole = {"Parts": self._parts}
-        self._request(
-            "complete_multipart_upload", size=self.size, **self._upload, MultipartUpload=whole
-        )
+        try:
+            self._request(
+                "complete_multipart_upload", size=self.size, **self._upload, MultipartUpload=whole
+            )
+        except Exception as error:
+            if self._signed is not None and store_response(error).status in _NO_CHECKSUMS:
+                self._signed.give_up()  # the next upload has no checksums
+            raise
 
     def abort(self) -> None:
         """Remove the parts.  A failure is logged, because the upload has failed for a reason of its

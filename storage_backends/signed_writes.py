@@ -5,7 +5,8 @@ instead.  Must not know how a URL is signed, or how parts make an object.
 
 The library's client reads what it sends three times: for the hash in the signature, for a checksum,
 and in small parts through an event loop.  A signed URL has no hash of the body, and the CRC-32C of
-the bytes is computed in one pass; the store checks it before it answers.
+the bytes is computed in one pass.  A store that has checked it says so in its answer; from others
+no signed write is taken as done.
 """
 
 import base64
@@ -29,8 +30,9 @@ TRIES: Final = 2
 HTTP_S: Final = 20.0
 #: Bytes of a body that are sent at once.
 _STEP_BYTES: Final = 512 * 1024
-#: Statuses of a store that takes no such writes.  Others have to do with what is written, or pass.
-_REFUSALS: Final = frozenset((400, 401, 403, 405, 501))
+#: Statuses that have to do with what is written, or pass.  After others no such write is tried for
+#: a while: the store refuses them, or does not say that it has checked what it got.
+_MAY_PASS: Final = frozenset((404, 409, 412, 429, 500, 502, 503, 504))
 #: The checksum's header; the name of its parameter is that of boto.
 _HEADER: Final = "x-amz-checksum-crc32c"
 CHECKSUM: Final = "ChecksumCRC32C"
@@ -47,18 +49,26 @@ class SignedWrites:
 
     Args:
         sign: may raise any error; then nothing is written.
+        enabled: False if the library adds to its writes what no signed URL has.
         clock_s: seconds, on a clock that never goes back.
     """
 
-    def __init__(self, sign: SignWrite, *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        sign: SignWrite,
+        *,
+        enabled: bool = True,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._sign = sign
+        self._enabled = enabled
         self._pause = LibraryPause(clock_s)
         self._of_thread = threading.local()
 
     @property
     def are_paused(self) -> bool:
-        """Whether ``write`` does nothing now, because it failed lately."""
-        return self._pause.lasts()
+        """Whether ``write`` does nothing now, because it failed lately, or ever."""
+        return not self._enabled or self._pause.lasts()
 
     def give_up(self) -> None:
         """Do nothing for a while: the store does not take such writes."""
@@ -69,7 +79,7 @@ class SignedWrites:
 
         Returns None if the library has to write, which may do the same once more.
         """
-        if self._pause.lasts():
+        if self.are_paused:
             return None
         checksum = checksum_of(data)
         try:
@@ -80,21 +90,21 @@ class SignedWrites:
             return None  # the library says why
         for _ in range(TRIES):
             try:
-                status, etag = self._put(url, data, checksum)
+                answer = self._put(url, data, checksum)
             except (OSError, http.client.HTTPException):
                 self._disconnect()
                 continue
-            if status == http.client.OK:
+            if answer.status == http.client.OK and answer.getheader(_HEADER) == checksum:
                 self._pause.forget()
-                return etag
-            if status in _REFUSALS:
-                break
-            return None
+                return answer.getheader("ETag")
+            if answer.status in _MAY_PASS:
+                return None
+            break
         self._pause.begin()
         return None
 
-    def _put(self, url: SplitResult, data: Buffer, checksum: str) -> tuple[int, str | None]:
-        """Status and ETag."""
+    def _put(self, url: SplitResult, data: Buffer, checksum: str) -> http.client.HTTPResponse:
+        """The answer, which has been read."""
         connection = self._connection(url)
         view = memoryview(data)
         steps = (view[at : at + _STEP_BYTES] for at in range(0, len(view), _STEP_BYTES))
@@ -102,7 +112,7 @@ class SignedWrites:
         connection.request("PUT", f"{url.path}?{url.query}", steps, headers)
         with connection.getresponse() as response:
             response.read()
-            return response.status, response.getheader("ETag")
+            return response
 
     def _connection(self, url: SplitResult) -> http.client.HTTPConnection:
         place = url.scheme, url.netloc

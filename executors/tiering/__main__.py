@@ -24,8 +24,9 @@ from sparklog.errors import SparklogError
 from sparklog.executors.tiering.messages import Answer, Call, MessageDecoder, encode_message
 from sparklog.process import die_with_parent
 from sparklog.rate_throttle import RateThrottle
-from sparklog.remote_log.chunk_cache import ChunkCache, ChunkCacheCounters
+from sparklog.remote_log.chunk_cache import ChunkCache
 from sparklog.remote_log.copy_job import CopyJob
+from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.registry import open_backend, open_file_half
@@ -54,12 +55,12 @@ def main() -> int:
     config = json.loads(source.readline())
     with ThreadPoolExecutor(_THREADS, "remote") as threads, ThreadPoolExecutor(1) as copies:
         try:
-            service, counters = _open(config, threads.submit)
+            service, cache = _open(config, threads.submit)
         except SparklogError as error:
             _say(sink, {"ready": False, "error": str(error), "kind": "storage"})
             return 1
         _say(sink, {"ready": True})
-        _serve(service, counters, source, sink, threads, copies)
+        _serve(service, cache, source, sink, threads, copies)
         threads.shutdown(cancel_futures=True)
         copies.shutdown(cancel_futures=True)
     return 0
@@ -67,11 +68,11 @@ def main() -> int:
 
 def _open(
     config: dict[str, Any], submit: Callable[..., object]
-) -> tuple[RemoteLogService, Callable[[], ChunkCacheCounters]]:
-    """The service, and what its cache has done."""
+) -> tuple[RemoteLogService, ChunkCache | None]:
+    """The service and its cache."""
     remote = open_backend(config["remote_dir"], config["options"])
     cached: dict[str, Any] = {}
-    counters: Callable[[], ChunkCacheCounters] = ChunkCacheCounters
+    cache: ChunkCache | None = None
     if not isinstance(remote, FileHalf):  # a folder is as near as a cache
         cache_dir = open_backend(config["cache_dir"])
         cache = ChunkCache(
@@ -87,7 +88,6 @@ def _open(
             "read_once": cache.read_once,
             "find_pieces": cache.pieces,
         }
-        counters = cache.counters
     service = RemoteLogService(
         remote,
         open_file_half,
@@ -96,7 +96,7 @@ def _open(
         new_lock=threading.Lock,
     )
     service.check(config["cluster_id"])
-    return service, counters
+    return service, cache
 
 
 class _Throttle:
@@ -122,7 +122,7 @@ def _say(sink: BinaryIO, line: dict[str, Any]) -> None:
 
 def _serve(
     service: RemoteLogService,
-    counters: Callable[[], ChunkCacheCounters],
+    cache: ChunkCache | None,
     source: BinaryIO,
     sink: BinaryIO,
     threads: ThreadPoolExecutor,
@@ -131,7 +131,12 @@ def _serve(
     writing = threading.Lock()
 
     def answer(call: Call) -> None:
-        data = encode_message(_answer(service, call)._replace(cache=counters()))
+        found = _answer(service, call)
+        if cache is not None:
+            if isinstance(found.error, DamagedObjectError):  # here, perhaps, and not in the bucket
+                cache.forget(found.error.path)
+            found = found._replace(cache=cache.counters())
+        data = encode_message(found)
         with writing:
             sink.write(data)
             sink.flush()

@@ -7,7 +7,7 @@ A fetch never waits for the bucket on the event loop: it finds the records, or i
 when they have come.  Clients read on, so the records that follow are fetched before they are asked
 for.  Several fetches at one offset share a read.
 
-Records that have come stay in the files of the cache, from which they are sent.  A file may be
+Records stay in the files of the cache, if there is one, and are sent from there.  A file may be
 gone before it is opened here; then the records come once more, as bytes.
 """
 
@@ -32,7 +32,7 @@ from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
 #: Bytes of one read; a larger batch comes nevertheless.
 READ_BYTES: Final = 1024 * 1024
 #: Reads that have come and are kept for the fetches that wait for them, and bytes of those that are
-#: in memory.  A kept read holds a chunk of the cache open, though it may have been evicted.
+#: in memory.  A kept read holds one or two chunks of the cache open, evicted ones too.
 KEPT_MAX: Final = 64
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
@@ -85,7 +85,8 @@ class RemoteFetches:
     ) -> None:
         self._remote = remote
         self._open_file = open_file
-        self._ahead, self._at_once = AHEAD_IN_MEMORY if open_file is None else AHEAD_IN_FILES
+        #: Whether the last records came in files.
+        self._in_files = open_file is not None
         self._records_arrived = records_arrived
         self._metrics = metrics
         self._running: dict[_Key, asyncio.Task[None]] = {}
@@ -104,7 +105,7 @@ class RemoteFetches:
             raise error
         found = self._find(key)
         if found is None:
-            self._begin(key, 1, self._ahead)
+            self._begin(key, 1, self._window()[0])
             return None
         self._kept.move_to_end(found)
         read, place = self._kept[found]
@@ -117,7 +118,7 @@ class RemoteFetches:
         except SparklogError as file_error:
             self._drop(found)
             raise _kafka_error(partition, file_error) from file_error
-        self._begin_ahead(key._replace(offset=next_offset), self._ahead)
+        self._begin_ahead(key._replace(offset=next_offset), self._window()[0])
         return RemoteRecords(
             region,
             tuple(
@@ -197,13 +198,25 @@ class RemoteFetches:
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
         """Begin the reads that a client asks for next, as far as they are in the bucket only, and
         as soon as there are enough of them for a call."""
-        while ahead >= self._at_once and key.offset < key.partition.log.local_log_start_offset:
+        at_once = self._window()[1]
+        while ahead >= at_once and key.offset < key.partition.log.local_log_start_offset:
             found = self._find(key)
             if found is None:
-                self._begin(key, self._at_once, ahead - self._at_once)
+                self._begin(key, at_once, ahead - at_once)
                 return
             ahead -= 1
             key = key._replace(offset=self._kept[found].read.next_offset)
+
+    def _window(self) -> tuple[int, int]:
+        """How many reads may be ahead of a client, and how many are made with one call.
+
+        The reads of many partitions must not push each other out before they are sent.
+        """
+        ahead, at_once = AHEAD_IN_FILES if self._in_files else AHEAD_IN_MEMORY
+        if len(self._kept) == KEPT_MAX:
+            readers = len({key.partition for key in self._kept})
+            ahead = min(ahead, max(1, KEPT_MAX // readers))
+        return ahead, min(ahead, at_once)
 
     async def _read(self, key: _Key, count: int, ahead: int) -> None:
         tp = key.partition.topic_partition
@@ -215,6 +228,7 @@ class RemoteFetches:
             while len(self._errors) > ERRORS_MAX:
                 self._errors.popitem(last=False)
         else:
+            self._in_files = all(each.place.memory_bytes == 0 for each in arrived)
             behind = key
             for each in arrived:
                 self._metrics.reads += 1

@@ -12,6 +12,7 @@ from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.executors.tiering.remote_log_manager import AskLeader, RemoteLogManager
 from sparklog.executors.tiering.remote_process import InlineRemoteLogs, RemoteLogs, RemoteProcess
+from sparklog.process import local_folder
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.registry import open_backend, open_file_half
 
@@ -96,5 +97,6 @@ def open_remote_logs(
             "cache_dir": cache_dir,
             "cache_bytes": cache_bytes,
         },
-        open_file_half(cache_dir).open,
+        # A folder is read without a cache.
+        open_file_half(cache_dir).open if local_folder(remote_dir) is None else None,
     )

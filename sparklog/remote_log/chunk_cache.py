@@ -156,11 +156,14 @@ class ChunkCache:
         self._name_prefix = secrets.token_hex(4)
         store.delete_many(name for name in store.list("") if _FILE_NAME.fullmatch(name))
 
-    def read(self, object_path: str, object_size: int, offset: int, size: int) -> bytes:
+    def read(
+        self, object_path: str, object_size: int, offset: int, size: int, *, reads_on: bool = True
+    ) -> bytes:
         """Up to ``size`` bytes of an object at ``offset``; fewer only at its end.
 
         Args:
             object_size: the size of the object in bytes, which never changes.
+            reads_on: False if the reader is not going to read what follows.
 
         Raises:
             ChangedFileError: the object is shorter.
@@ -170,7 +173,8 @@ class ChunkCache:
         if end <= offset:
             return b""
         pieces = self._pieces(object_path, offset, end)
-        sources, planned = self._find_sources([piece.key for piece in pieces], object_size)
+        keys = [piece.key for piece in pieces]
+        sources, planned = self._find_sources(keys, object_size, reads_on=reads_on)
         try:
             for fetch in planned:
                 self._submit(partial(self._carry_out_in_background, fetch))
@@ -185,7 +189,7 @@ class ChunkCache:
         """As ``read``, for bytes that nobody reads on from: what is not cached is not going to be,
         and no more than these bytes are fetched."""
         if self.pieces(object_path, offset, min(size, object_size - offset)):
-            return self.read(object_path, object_size, offset, size)
+            return self.read(object_path, object_size, offset, size, reads_on=False)
         data = bytearray(max(0, min(size, object_size - offset)))
         count = self._read_into(object_path, offset, memoryview(data)) if data else 0
         with self._guard:
@@ -233,7 +237,7 @@ class ChunkCache:
         return pieces
 
     def _find_sources(
-        self, keys: Sequence[ChunkKey], object_size: int
+        self, keys: Sequence[ChunkKey], object_size: int, *, reads_on: bool
     ) -> tuple[dict[ChunkKey, CachedChunk | _Fetch], list[_Fetch]]:
         """Where the chunks of a read come from: a pinned chunk, or a fetch for a further reader.
 
@@ -247,7 +251,8 @@ class ChunkCache:
         with self._guard:
             hits = sum(key in self._index for key in keys)
             self._count(hits=hits, misses=len(keys) - hits)
-            for key in (*keys[1:], *self._keys_ahead(keys, object_size)):
+            ahead = self._keys_ahead(keys, object_size) if reads_on else ()
+            for key in (*keys[1:], *ahead):
                 if self._background_fetches == BACKGROUND_FETCHES_MAX:
                     break
                 if key not in self._fetches and key not in self._index:
@@ -347,19 +352,23 @@ class ChunkCache:
 
     def _carry_out(self, fetch: _Fetch) -> None:
         """Fetch a chunk, cache it, and give it to all readers."""
-        buffer = self._take_buffer()
+        buffer: bytearray | None = None
         try:
+            buffer = self._take_buffer()
             data = self._fetch(fetch, memoryview(buffer))
             chunk = self._save(fetch.key, data)
-            found = self._end(fetch, chunk)
             # Readers of what is not cached get a copy: the memory is used again.
-            fetch.found.set_result(bytes(data) if found is None else found)
+            found = bytes(data) if chunk is None else chunk
         except BaseException as error:
             self._end(fetch, None)  # a reader that tries again begins another fetch
             fetch.found.set_exception(error)
+        else:
+            self._end(fetch, chunk)
+            fetch.found.set_result(found)
         finally:
-            with self._guard:
-                self._buffers.append(buffer)
+            if buffer is not None:
+                with self._guard:
+                    self._buffers.append(buffer)
 
     def _take_buffer(self) -> bytearray:
         with self._guard:
@@ -383,13 +392,12 @@ class ChunkCache:
             self._count(bytes_fetched=count)
         return bytes(data[:count])
 
-    def _end(self, fetch: _Fetch, chunk: CachedChunk | None) -> CachedChunk | None:
+    def _end(self, fetch: _Fetch, chunk: CachedChunk | None) -> None:
         """End a fetch; its readers have pins of its chunk from now on, if it was written."""
         with self._guard:
             self._fetches.pop(fetch.key, None)
             if chunk is not None:
                 self._index.add(chunk, pins=fetch.readers)
-        return chunk
 
     # -- files
 

@@ -24,7 +24,8 @@ class FakeS3:
     ``answers`` are the responses to the next writes, which are not done.  ``loses_replies`` PUTs
     are done, but the connection breaks before the response.  ``ignores_condition`` behaves as
     stores that are older than conditional writes.  ``refuses`` are methods that are not allowed,
-    PUT only by signed URLs.  ``knows_checksums``: uploads in parts may have checksums.
+    PUT only by signed URLs.  ``knows_checksums``: uploads in parts may have checksums;
+    ``tells_checksums``: answers have those that were checked.
     """
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class FakeS3:
         self.answers: list[tuple[int, str]] = []
         self.loses_replies = 0
         self.ignores_condition = False
-        self.knows_checksums = True
+        self.knows_checksums = self.tells_checksums = True
         self.puts = 0
         self.guard = threading.Lock()
         self.port = 0
@@ -209,6 +210,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"e"')
+        if CHECKSUM in self.headers and self.store.tells_checksums:
+            self.send_header(CHECKSUM, self.headers[CHECKSUM])
         self.end_headers()
         self.wfile.write(body)
 

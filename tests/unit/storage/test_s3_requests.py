@@ -112,6 +112,36 @@ def test_a_store_without_checksums_of_parts(store: FakeS3, backend: StorageBacke
     assert signed_writes(store) == [False] * 3
 
 
+def test_a_store_that_does_not_say_that_it_has_checked(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    store.tells_checksums = False
+    assert backend.upload("1", [b"0"]) == backend.upload("2", [b"0"]) == 1
+    assert signed_writes(store) == [True, False, False]
+
+
+def test_a_completion_that_is_refused_with_checksums(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"0123"
+        store.answers = [(501, "NotImplemented")]
+
+    with pytest.raises(StorageError, match="NotImplemented"):
+        backend.upload("1", chunks())
+    assert backend.upload("1", [b"01234"]) == 5
+    assert signed_writes(store)[-2:] == [False, False]
+
+
+def test_signed_urls_lack_what_is_added_to_requests(store: FakeS3) -> None:
+    """Encryption and storage classes, for instance."""
+    options = {**store.options, "s3_additional_kwargs": {"StorageClass": "STANDARD_IA"}}
+    backend = open_backend("s3://bucket/remote", options)
+    assert backend.upload("1", [b"01234"]) == 5
+    assert backend.upload("2", [b"0"]) == 1
+    assert not any(signed_writes(store))
+
+
 def test_a_lost_answer_of_a_part(store: FakeS3, backend: StorageBackend) -> None:
     store.loses_replies = 1
     assert backend.upload("1", [b"01234", b"56789"]) == 10
