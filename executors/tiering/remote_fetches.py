@@ -90,7 +90,8 @@ class RemoteFetches:
         self._records_arrived = records_arrived
         self._metrics = metrics
         self._running: dict[_Key, asyncio.Task[None]] = {}
-        #: Records that have come, the least recently used first, and their bytes in memory.
+        #: Records that have come, in that order, and their bytes in memory.  What was sent is older
+        #: than what was read ahead, so it goes first.
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
         self._errors: OrderedDict[_Key, KafkaError] = OrderedDict()
@@ -107,7 +108,6 @@ class RemoteFetches:
         if found is None:
             self._begin(key, 1, self._window()[0])
             return None
-        self._kept.move_to_end(found)
         read, place = self._kept[found]
         try:
             if offset == read.first_offset and place.size <= max_bytes:
@@ -199,7 +199,7 @@ class RemoteFetches:
         """Begin the reads that a client asks for next, as far as they are in the bucket only, and
         as soon as there are enough of them for a call."""
         at_once = self._window()[1]
-        while ahead >= at_once and key.offset < key.partition.log.local_log_start_offset:
+        while ahead >= max(1, at_once) and key.offset < key.partition.log.local_log_start_offset:
             found = self._find(key)
             if found is None:
                 self._begin(key, at_once, ahead - at_once)
@@ -215,7 +215,7 @@ class RemoteFetches:
         ahead, at_once = AHEAD_IN_FILES if self._in_files else AHEAD_IN_MEMORY
         if len(self._kept) == KEPT_MAX:
             readers = len({key.partition for key in self._kept})
-            ahead = min(ahead, max(1, KEPT_MAX // readers))
+            ahead = min(ahead, max(0, KEPT_MAX // readers - 1))
         return ahead, min(ahead, at_once)
 
     async def _read(self, key: _Key, count: int, ahead: int) -> None:

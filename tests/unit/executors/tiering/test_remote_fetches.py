@@ -190,3 +190,19 @@ def test_few_reads_are_kept(in_files: bool, monkeypatch: pytest.MonkeyPatch) -> 
         assert len(case.bucket.calls) > called
 
     run(test)
+
+
+def test_readers_of_many_partitions_do_not_push_each_other_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_fetches, "KEPT_MAX", 16)
+
+    async def test() -> None:
+        case = Case(Bucket())
+        partitions = [Leader(len(BATCHES)) for _ in range(8)]
+        for offset in range(30):
+            for case.partition in partitions:
+                assert await case.read(offset) == BATCHES[offset]
+        assert case.metrics.reads < 1.5 * 30 * len(partitions)
+
+    run(test)
