@@ -17,7 +17,7 @@ from tests.simulation.scenario import TIERED_FROM
 from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN, TIERED = (300, 60) if WHOLE else (42, 15)
+PLAIN, TIERED = (300, 60) if WHOLE else (42, 17)
 SEEDS = (*range(1, PLAIN + 1), *range(TIERED_FROM, TIERED_FROM + TIERED))
 #: Every fourth one: neighbours in the list break the same part.
 BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::4]
