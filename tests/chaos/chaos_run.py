@@ -145,6 +145,8 @@ GROW_SECONDS_MAX = 200.0
 #: Readings of committed offsets in a run; the checker compares each of them with all commits.
 OFFSET_READS_MAX = 150
 LOOK_S = 0.05
+#: The file of a run that found something: every event with its milliseconds.
+HISTORY = "history.txt"
 LINE_MAX, LINES_MAX = 400, 40
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
@@ -234,6 +236,8 @@ def run(
     found += [f"offsets_forward: {text}" for text in offsets_forward.check(history, final)]
     found += [f"compaction: {text}" for text in _keyed_findings(keyed, data_dir)]
     found += [f"clients: {text}" for text in load.complaints]
+    if found:
+        history.write(folder / HISTORY)
     return Verdict(found=found, counters=counters, minimums=minimums)
 
 
