@@ -65,6 +65,9 @@ LEFT_OUT: Final = {
         "test_a_directory_with_the_only_replica_is_not_replaced": (
             "tests/unit/driver/launcher/test_broker_keeper.py"
         ),
+        "test_a_broker_that_hangs_is_removed_and_its_replicas_are_made_anew": (
+            "tests/unit/driver/launcher/test_fleet_changes.py, and the hung brokers of tests/chaos"
+        ),
         "test_brokers_are_added_to_a_running_cluster": (
             "tests/chaos/test_added_broker.py, test_replicas_follow_the_brokers_that_come_and_go"
         ),
@@ -78,11 +81,18 @@ LEFT_OUT: Final = {
         "test_its_replication_factor_follows_the_brokers": (
             "tests/unit/executors/broker/test_brokers_internal_topics.py"
         ),
+        "test_the_offsets_topic_spreads_over_all_brokers": "the same",
     },
     "tests/process/test_serve.py": {
+        "test_refusals_are_exit_code_1_and_one_line": "tests/unit/cli",
         "test_until_end_stops_at_the_end": "test_a_topic_from_the_command_line",
         "test_further_data_dirs_share_the_logs_and_one_may_be_missing": (
             "tests/process/test_bad_disks.py"
+        ),
+    },
+    "tests/unit/driver/control_plane/test_control_planes_race.py": {
+        "test_a_paused_one_wakes_up_fenced_and_there_is_one_history": (
+            "the pauses of control planes in the simulation"
         ),
     },
     "tests/spark/test_compacted_topics.py": {
@@ -114,6 +124,11 @@ LEFT_OUT: Final = {
     "tests/spark/test_launcher_cluster.py": {
         "test_executors_pack_what_is_written": (
             "tests/spark/test_packed_writes.py, in a local session"
+        ),
+    },
+    "tests/spark/test_launcher_local.py": {
+        "test_a_journal_in_a_bucket_brings_everything_back": (
+            "tests/faults/test_journal_in_a_bucket.py"
         ),
     },
     "tests/spark/test_launcher_standalone.py": {
