@@ -90,6 +90,9 @@ TIERED_TOPICS = {
 MASTER = "local-cluster[5,1,1024]"
 SETTINGS = {
     "auto.create.topics.enable": "false",
+    # Of the internal topics, too: with 1, a broker whose files are cut while all others are killed
+    # may be the last one in the ISR, and lead with what is left.
+    "min.insync.replicas": "2",
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "6000",
     "replica.lag.time.max.ms": "2000",
