@@ -179,7 +179,11 @@ def run(
     """A whole run in an empty folder; with a bucket, one topic is tiered."""
     data_dir = folder / "data"
     history = SharedHistory()
-    history.record(ClusterBegun(unclean_recovery_ms=UNCLEAN_RECOVERY_MS))
+    history.record(
+        ClusterBegun(
+            unclean_recovery_ms=UNCLEAN_RECOVERY_MS, min_isr=int(SETTINGS["min.insync.replicas"])
+        )
+    )
     journal = JournalWatch(data_dir / "journal", partial(_committed, history))
     options: dict[str, Any] = {"data_dir": data_dir, "settings": SETTINGS}
     topics, minimums = TOPICS, MINIMUMS

@@ -280,6 +280,8 @@ class ClusterBegun:
     """``unclean_recovery_ms``: how long replicas are waited for that may hold more than others."""
 
     unclean_recovery_ms: int
+    #: ``min.insync.replicas`` of topics that say nothing.
+    min_isr: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

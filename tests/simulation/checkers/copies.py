@@ -140,6 +140,7 @@ def follow(history: History) -> Mapping[LogId, Copies]:
         match event:
             case ClusterBegun():
                 walk.unclean_recovery_ms = event.unclean_recovery_ms
+                walk.min_isr = event.min_isr
             case Committed():
                 walk.commit(at, history.times_ms[at], event)
             case ImageTaken():
@@ -162,6 +163,7 @@ class _Walk:
     def __init__(self) -> None:
         self.copies: dict[LogId, Copies] = {}
         self.unclean_recovery_ms = DEFAULT_UNCLEAN_RECOVERY_MS
+        self.min_isr = 1
         self._topics: dict[str, UUID] = {}
         self._configs: dict[tuple[str, str], str | None] = {}
         self._registered: dict[int, BrokerRegistered] = {}
@@ -358,7 +360,8 @@ class _Walk:
 
     def _count_holders(self, copies: Copies) -> None:
         state = copies.state
-        copies.min_isr = int(self._config(copies.log.topic, "min.insync.replicas") or 1)
+        configured = self._config(copies.log.topic, "min.insync.replicas")
+        copies.min_isr = int(configured or self.min_isr)
         if len(state.isr) >= state.required_isr(copies.min_isr):
             copies.holders = set(copies.complete)
         else:
