@@ -1,7 +1,6 @@
 """What clients asked and saw, and what was done to the cluster: one event each.
 
 Owns: the events.  Must not know how anything was asked, nor in which order events came.
-
 An operation has an ``...Invoked`` event and at most one outcome.  A read is one event.
 """
 
@@ -277,10 +276,9 @@ class MayStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterBegun:
-    """``unclean_recovery_ms``: how long replicas are waited for that may hold more than others."""
+    """How long replicas are waited for that may hold more than others; the default of topics."""
 
     unclean_recovery_ms: int
-    #: ``min.insync.replicas`` of topics that say nothing.
     min_isr: int = 1
 
 
