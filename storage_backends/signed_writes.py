@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.library_pause import LibraryPause
+from sparklog.storage_backends.url_ranges import open_connection
 
 #: Seconds for which a URL is signed.
 SIGNED_S: Final = 3600
@@ -120,9 +121,7 @@ class SignedWrites:
         if kept is not None and self._of_thread.place == place:
             return kept
         self._disconnect()
-        https = url.scheme == "https"
-        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
-        made = kind(url.hostname or "", url.port, timeout=HTTP_S)
+        made = open_connection(url, HTTP_S)
         self._of_thread.place, self._of_thread.connection = place, made
         return made
 

@@ -98,7 +98,7 @@ class UrlRanges:
         where = f"{parts.scheme}://{parts.netloc}{parts.path}"
         connection = self._connections.get(key)
         if connection is None:
-            connection = self._connections[key] = self._connect(parts)
+            connection = self._connections[key] = open_connection(parts, self._seconds_max)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self.requests += 1
         try:
@@ -118,15 +118,17 @@ class UrlRanges:
         self.bytes_read += filled
         return filled
 
-    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
-        assert parts.hostname is not None
-        try:
-            port = parts.port
-        except ValueError as error:
-            raise StorageError(f"the URL of an object has no port: {error}") from None
-        https = parts.scheme == "https"
-        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
-        return kind(parts.hostname, port, timeout=self._seconds_max)
+
+def open_connection(parts: SplitResult, seconds_max: float) -> http.client.HTTPConnection:
+    """A connection to the host of an ``http(s)://`` URL, made with its first request."""
+    assert parts.hostname is not None
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise StorageError(f"the URL of an object has no port: {error}") from None
+    https = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+    return kind(parts.hostname, port, timeout=seconds_max)
 
 
 def _take_body(

@@ -190,11 +190,8 @@ class ChunkCache:
         and no more than these bytes are fetched."""
         if self.pieces(object_path, offset, min(size, object_size - offset)):
             return self.read(object_path, object_size, offset, size, reads_on=False)
-        data = bytearray(max(0, min(size, object_size - offset)))
-        count = self._read_into(object_path, offset, memoryview(data)) if data else 0
-        with self._guard:
-            self._count(bytes_fetched=count)
-        return bytes(data[:count])
+        wanted = max(0, min(size, object_size - offset))
+        return self._fetch_range(object_path, offset, wanted) if wanted else b""
 
     def pieces(self, object_path: str, offset: int, size: int) -> Sequence[FilePiece]:
         """Where ``size`` bytes of an object are in the files of the cache; nothing if not all of
@@ -377,20 +374,25 @@ class ChunkCache:
     def _fetch(self, fetch: _Fetch, memory: memoryview) -> memoryview:
         start = fetch.key.number * self._chunk_bytes
         size = min(self._chunk_bytes, fetch.object_size - start)
-        count = self._read_into(fetch.key.object_path, start, memory[:size])
-        with self._guard:
-            self._count(bytes_fetched=count)
+        count = self._fetch_into(fetch.key.object_path, start, memory[:size])
         if count < size:
             raise shrunk_error(fetch.key.object_path, start + count, fetch.object_size)
         return memory[:size]
 
     def _read_object(self, piece: _Piece) -> bytes:
         start = piece.key.number * self._chunk_bytes + piece.start
-        data = bytearray(piece.stop - piece.start)
-        count = self._read_into(piece.key.object_path, start, memoryview(data))
+        return self._fetch_range(piece.key.object_path, start, piece.stop - piece.start)
+
+    def _fetch_range(self, object_path: str, offset: int, size: int) -> bytes:
+        data = bytearray(size)
+        return bytes(data[: self._fetch_into(object_path, offset, memoryview(data))])
+
+    def _fetch_into(self, object_path: str, offset: int, memory: memoryview) -> int:
+        """Read from the store, which counts."""
+        count = self._read_into(object_path, offset, memory)
         with self._guard:
             self._count(bytes_fetched=count)
-        return bytes(data[:count])
+        return count
 
     def _end(self, fetch: _Fetch, chunk: CachedChunk | None) -> None:
         """End a fetch; its readers have pins of its chunk from now on, if it was written."""
