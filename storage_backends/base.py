@@ -181,6 +181,12 @@ class StorageBackend(ABC):
     def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
         """Read a range (to the end if ``size`` is None); the result is shorter at the end."""
 
+    def read_into(self, path: str, offset: int, target: memoryview) -> int:
+        """Read from ``offset`` on into ``target``; the number of bytes, fewer at the file's end."""
+        data = self.read(path, offset, len(target))
+        target[: len(data)] = data
+        return len(data)
+
     def read_many(self, paths: Sequence[str]) -> list[bytes]:
         """Read whole files, in the order of the paths; concurrently if single reads are slow."""
         return [self.read(path) for path in paths]

@@ -107,3 +107,14 @@ def read_at(descriptor: int, offset: int, size: int) -> bytes:
         parts.append(data)
         size -= len(data)
     return b"".join(parts)
+
+
+def read_into(descriptor: int, offset: int, target: memoryview) -> int:
+    """Fill ``target`` as far as the file goes; the number of bytes."""
+    filled = 0
+    while filled < len(target):
+        count = os.preadv(descriptor, [target[filled:]], offset + filled)
+        if not count:
+            break
+        filled += count
+    return filled

@@ -30,7 +30,7 @@ from sparklog.storage_backends.base import (
     path_parts,
     storage_error,
 )
-from sparklog.storage_backends.descriptors import read_at, write_at
+from sparklog.storage_backends.descriptors import read_at, read_into, write_at
 from sparklog.storage_backends.large_writes import DIRECT_APPEND_BYTES, LARGE_BYTES, LargeWrites
 from sparklog.storage_backends.local_files import FILE_MODE, LocalFile
 
@@ -87,6 +87,11 @@ class LocalBackend(FileHalf):
             end = os.fstat(descriptor).st_size
             wanted = end - offset if size is None else min(size, end - offset)
             return read_at(descriptor, offset, wanted)
+
+    def read_into(self, path: str, offset: int, target: memoryview) -> int:
+        full = self._full(path)
+        with _storage_errors("read", full), _descriptor(full, os.O_RDONLY) as descriptor:
+            return read_into(descriptor, offset, target)
 
     def size(self, path: str) -> int:
         full = self._full(path)

@@ -57,11 +57,11 @@ class SignedReads:
         """
         url = self._url(path)
         if url is None:
-            return self._read_by_store(path, offset, target)
+            return self._store.read_into(path, offset, target)
         try:
             size = self._read_signed(path, url, offset, target)
         except RefusedUrlError:  # or the object is gone, which the store tells
-            size = self._read_by_store(path, offset, target)
+            size = self._store.read_into(path, offset, target)
             self._prefer_library()
             return size
         except StorageError:
@@ -70,12 +70,7 @@ class SignedReads:
             self._pause.forget()
             return size
         self._prefer_library()
-        return self._read_by_store(path, offset, target)
-
-    def _read_by_store(self, path: str, offset: int, target: memoryview) -> int:
-        data = self._store.read(path, offset, len(target))
-        target[: len(data)] = data
-        return len(data)
+        return self._store.read_into(path, offset, target)
 
     def _read_signed(self, path: str, url: str, offset: int, target: memoryview) -> int:
         ranges = self._ranges()

@@ -12,7 +12,7 @@ from sparklog.remote_log.reading import RemoteRead
 from sparklog.storage_backends.base import FileHandle, Region
 from sparklog.storage_backends.joined_region import JoinedRegion
 from sparklog.types import NO_OFFSET
-from sparklog.wire.records.batch import BATCH_OVERHEAD, batch_size, read_header
+from sparklog.wire.records.batch import BATCH_OVERHEAD, Buffer, batch_size, read_header
 
 #: Bytes that are read from a file at once to find where batches end.
 _WINDOW_BYTES: Final = 32 * 1024
@@ -64,7 +64,7 @@ class MemoryPlace:
 
     __slots__ = ("_data", "memory_bytes", "size")
 
-    def __init__(self, data: bytes | bytearray) -> None:
+    def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data)
         self.size = self.memory_bytes = len(data)
 

@@ -16,17 +16,28 @@ from sparklog.remote_log.index_search import entries_around, entry_behind
 from sparklog.remote_log.parts import ReadRange
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.segment_files.index_entries import OffsetPosition
-from sparklog.wire.records.batch import BATCH_OVERHEAD, CRC_START, BatchHeader, read_header
+from sparklog.wire.records.batch import (
+    BATCH_OVERHEAD,
+    CRC_START,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 
 #: Bytes of each read behind the first one, unless a batch is larger.
 WINDOW_BYTES: Final = 256 * 1024
+
+#: Entries are that far apart where batches are so large that each of them has an entry, probably.
+LARGE_BYTES: Final = 64 * 1024
+
+NO_POSITION: Final = -1
 
 
 class BatchWalk:
     """The batches from the last index entry at or below ``offset`` on.
 
     ``header`` looks at the present batch, ``take`` returns it and moves on.  Both methods block,
-    and raise StorageError and DamagedObjectError.
+    and raise StorageError and DamagedObjectError.  The bytes are views of what was read.
     """
 
     def __init__(
@@ -49,23 +60,48 @@ class BatchWalk:
             leader_epochs=segment.leader_epochs,
             gaps=segment.gaps,
         )
-        begin, behind = entries_around(offset_index, segment.base_offset, offset)
-        #: The position of the present batch.
-        self.position = begin.position
-        #: The entry that names the present batch; None behind it, and at the segment's start.
-        self._anchor: OffsetPosition | None = begin if begin.position else None
-        #: The lowest offset that the present batch can have.
-        self._next_offset = begin.offset
+        begin, self._behind = entries_around(offset_index, segment.base_offset, offset)
+        #: The bytes between the two entries, as far as they are known.
+        self._lead = self._behind.position - begin.position if self._behind else WINDOW_BYTES
         self._header: BatchHeader | None = None
-        lead = behind.position - begin.position if behind else WINDOW_BYTES
-        self._window_bytes = lead + bytes_wanted
         self._window = memoryview(b"")
-        self._window_start = begin.position
+        #: The position of ``mark``, and what was taken behind it and is not in the window any more.
+        self._marked = NO_POSITION
+        self._left = bytearray()
+        self._start_at(begin, begin.offset, self._lead + bytes_wanted)
+        self._begin, self._bytes_wanted = begin, bytes_wanted
+
+    def _start_at(self, entry: OffsetPosition, lowest_offset: int, window_bytes: int) -> None:
+        #: The position of the present batch.
+        self.position = self._window_start = entry.position
+        #: The entry that names the present batch; None behind it, and at the segment's start.
+        self._anchor: OffsetPosition | None = entry if entry.position else None
+        #: The lowest offset that the present batch can have.
+        self._next_offset = lowest_offset
+        self._window_bytes = window_bytes
+        self._window = self._window[:0]
+        self._header = None
 
     def skip_to(self, offset: int) -> None:
-        """Pass by the batches that end below ``offset``."""
+        """Pass by the batches that end below ``offset``, the offset of the walk."""
+        if self._begin.offset < offset and self._lead >= LARGE_BYTES and self._leap(offset):
+            return
         while (header := self.header()) is not None and header.last_offset < offset:
             self.take()
+
+    def _leap(self, offset: int) -> bool:
+        """Go to the next entry, if its batch holds ``offset``: large batches have an entry each."""
+        if self._behind is None:
+            return False
+        self._start_at(self._behind, offset, self._bytes_wanted)
+        try:
+            header = self.header()
+        except DamagedObjectError:
+            header = None
+        if header is not None and header.base_offset <= offset:
+            return True
+        self._start_at(self._begin, self._begin.offset, self._lead + self._bytes_wanted)
+        return False
 
     def header(self) -> BatchHeader | None:
         """The header of the present batch, checked but for the CRC; None behind the last batch."""
@@ -78,10 +114,7 @@ class BatchWalk:
         return self._header
 
     def take(self) -> memoryview:
-        """The bytes of the present batch, which are all checked.  There must be a batch.
-
-        They are gone with the next call.
-        """
+        """The bytes of the present batch, which are all checked.  There must be a batch."""
         header = self.header()
         assert header is not None, "the walk has ended"
         batch = self._bytes(header.size)
@@ -94,6 +127,21 @@ class BatchWalk:
         self._next_offset = header.next_offset
         self._header = self._anchor = None
         return batch
+
+    def mark(self) -> None:
+        """Keep what is taken from now on, for ``taken``."""
+        self._marked = self.position
+        self._left = bytearray()
+
+    def taken(self) -> Buffer:
+        """The bytes of all batches that were taken since ``mark``."""
+        window = self._window_from(self._marked)
+        return self._left + window if self._left else window
+
+    def _window_from(self, position: int) -> memoryview:
+        """What is in the window from ``position``, or from its start, to the present batch."""
+        start = max(0, position - self._window_start)
+        return self._window[start : self.position - self._window_start]
 
     def _damage(self, header: BatchHeader) -> str | None:
         anchor = self._anchor
@@ -113,6 +161,8 @@ class BatchWalk:
             if len(window) < size:
                 end = self.position + len(window)
                 raise self._error(f"the object ends at byte {end} of {self._segment.log_size}")
+            if self._marked != NO_POSITION:
+                self._left += self._window_from(self._marked)
             self._window, self._window_start, index = window, self.position, 0
             self._window_bytes = WINDOW_BYTES
         return self._window[index : index + size]

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, TypeAlias
 from sparklog.errors import StorageError
 from sparklog.remote_log.chunk_index import CachedChunk, ChunkIndex, ChunkKey
 from sparklog.remote_log.read_ahead import ReadAhead
+from sparklog.remote_log.read_memory import ReadMemory
 from sparklog.storage_backends.base import StorageBackend, shrunk_error
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,8 @@ READ_AHEAD_CHUNKS_MAX: Final = 8
 READERS_MAX: Final = 1000
 #: Fetches that are queued or in progress in the background.
 BACKGROUND_FETCHES_MAX: Final = 64
+#: The largest reads whose memory is used again; each thread has memory for a few of them.
+READ_BYTES_KEPT: Final = 2 * 1024 * 1024
 
 #: Reads (object path, offset) from the store of the objects into the memory, as many bytes as there
 #: are and it has room for; returns how many.  It blocks.
@@ -153,13 +156,17 @@ class ChunkCache:
         self._disk_takes_chunks = True
         #: Free memory for fetches; there is as much as there were fetches at the same time.
         self._buffers: list[bytearray] = []
+        self._of_thread = threading.local()
         self._name_prefix = secrets.token_hex(4)
         store.delete_many(name for name in store.list("") if _FILE_NAME.fullmatch(name))
 
     def read(
         self, object_path: str, object_size: int, offset: int, size: int, *, reads_on: bool = True
-    ) -> bytes:
+    ) -> memoryview:
         """Up to ``size`` bytes of an object at ``offset``; fewer only at its end.
+
+        They are in memory that is used again by later reads of the thread, once no view of them is
+        left.
 
         Args:
             object_size: the size of the object in bytes, which never changes.
@@ -171,27 +178,29 @@ class ChunkCache:
         """
         end = min(offset + size, object_size)
         if end <= offset:
-            return b""
+            return memoryview(b"")
         pieces = self._pieces(object_path, offset, end)
         keys = [piece.key for piece in pieces]
         sources, planned = self._find_sources(keys, object_size, reads_on=reads_on)
+        found = self._memory().room(end - offset)
+        filled = 0
         try:
             for fetch in planned:
                 self._submit(partial(self._carry_out_in_background, fetch))
-            parts = [
-                self._read_piece(piece, sources.pop(piece.key), object_size) for piece in pieces
-            ]
+            for piece in pieces:
+                target = found[filled : filled + piece.stop - piece.start]
+                filled += self._read_piece(piece, sources.pop(piece.key), object_size, target)
         finally:
             self._abandon(sources.values())
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return found[:filled]
 
-    def read_once(self, object_path: str, object_size: int, offset: int, size: int) -> bytes:
+    def read_once(self, object_path: str, object_size: int, offset: int, size: int) -> memoryview:
         """As ``read``, for bytes that nobody reads on from: what is not cached is not going to be,
         and no more than these bytes are fetched."""
         if self.pieces(object_path, offset, min(size, object_size - offset)):
             return self.read(object_path, object_size, offset, size, reads_on=False)
-        wanted = max(0, min(size, object_size - offset))
-        return self._fetch_range(object_path, offset, wanted) if wanted else b""
+        data = memoryview(bytearray(max(0, min(size, object_size - offset))))
+        return data[: self._fetch_into(object_path, offset, data)] if data else data
 
     def pieces(self, object_path: str, offset: int, size: int) -> Sequence[FilePiece]:
         """Where ``size`` bytes of an object are in the files of the cache; nothing if not all of
@@ -274,22 +283,27 @@ class ChunkCache:
         if self._disk_takes_chunks:  # otherwise they would be fetched twice
             yield from (ChunkKey(object_path, number) for number in ahead)
 
-    def _read_piece(self, piece: _Piece, source: CachedChunk | _Fetch, object_size: int) -> bytes:
+    def _read_piece(
+        self, piece: _Piece, source: CachedChunk | _Fetch, object_size: int, target: memoryview
+    ) -> int:
         """Read a part of a chunk; what files do not give comes from the store."""
-        data = self._read_source(piece, source)
-        if data is None:
-            with self._guard:
-                source = self._find_source(piece.key, object_size)
-            data = self._read_source(piece, source)
-        return self._read_object(piece) if data is None else data
+        if self._read_source(piece, source, target):
+            return len(target)
+        with self._guard:
+            source = self._find_source(piece.key, object_size)
+        if self._read_source(piece, source, target):
+            return len(target)
+        start = piece.key.number * self._chunk_bytes + piece.start
+        return self._fetch_into(piece.key.object_path, start, target)
 
-    def _read_source(self, piece: _Piece, source: CachedChunk | _Fetch) -> bytes | None:
-        """Read from a chunk, and unpin it; None if its file is damaged."""
+    def _read_source(self, piece: _Piece, source: CachedChunk | _Fetch, target: memoryview) -> bool:
+        """Read from a chunk, and unpin it; False if its file is damaged."""
         found = self._fetched(source) if isinstance(source, _Fetch) else source
         if isinstance(found, bytes):
-            return found[piece.start : piece.stop]
+            target[:] = found[piece.start : piece.stop]
+            return True
         try:
-            return self._read_file(found, piece.start, piece.stop)
+            return self._read_file(found, piece.start, target)
         finally:
             self._unpin([found])
 
@@ -315,25 +329,32 @@ class ChunkCache:
                     pinned += [found] if isinstance(found, CachedChunk) else []
         self._unpin(pinned)
 
-    def _read_file(self, chunk: CachedChunk, start: int, stop: int) -> bytes | None:
-        """Read from the file of a pinned chunk; None if the file is damaged."""
+    def _read_file(self, chunk: CachedChunk, start: int, target: memoryview) -> bool:
+        """Read from the file of a pinned chunk; False if the file is damaged."""
         try:
-            data = self._store.read(self._file_name(chunk), start, stop - start)
+            count = self._store.read_into(self._file_name(chunk), start, target)
         except StorageError as error:
             log.info("a cached chunk is fetched again: %s", error)
-            data = b""
-        if len(data) == stop - start:
-            return data
+            count = 0
+        if count == len(target):
+            return True
         with self._guard:
             self._count(read_failures=1)
             must_delete = self._index.discard(chunk)
         assert not must_delete, "the chunk was not pinned"
-        return None
+        return False
 
     def _unpin(self, chunks: Iterable[CachedChunk]) -> None:
         with self._guard:
             discarded = [chunk for chunk in chunks if self._index.unpin(chunk)]
         self._delete(discarded)
+
+    def _memory(self) -> ReadMemory:
+        """The calling thread's memory for what is read."""
+        memory: ReadMemory | None = getattr(self._of_thread, "memory", None)
+        if memory is None:
+            memory = self._of_thread.memory = ReadMemory(READ_BYTES_KEPT)
+        return memory
 
     # -- fetches
 
@@ -378,14 +399,6 @@ class ChunkCache:
         if count < size:
             raise shrunk_error(fetch.key.object_path, start + count, fetch.object_size)
         return memory[:size]
-
-    def _read_object(self, piece: _Piece) -> bytes:
-        start = piece.key.number * self._chunk_bytes + piece.start
-        return self._fetch_range(piece.key.object_path, start, piece.stop - piece.start)
-
-    def _fetch_range(self, object_path: str, offset: int, size: int) -> bytes:
-        data = bytearray(size)
-        return bytes(data[: self._fetch_into(object_path, offset, memoryview(data))])
 
     def _fetch_into(self, object_path: str, offset: int, memory: memoryview) -> int:
         """Read from the store, which counts."""

@@ -13,9 +13,11 @@ from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
 from sparklog.wire.records.batch import Buffer
 
-#: Reads (object path, offset, size); fewer bytes at the end of the object.  The bytes may be gone
-#: with the next read.  Raises StorageError.
+#: Reads (object path, offset, size); fewer bytes at the end of the object.  Raises StorageError.
 ReadRange = Callable[[str, int, int], Buffer]
+
+#: Reads (object path, object size, offset, size) of an object whose size is known.
+ReadObject = Callable[[str, int, int, int], Buffer]
 
 #: Default of the bytes that are kept.
 PART_CACHE_BYTES: Final = 8 * 1024 * 1024

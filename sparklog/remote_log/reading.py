@@ -20,7 +20,7 @@ from sparklog.remote_log.index_search import entries_around, times_around
 from sparklog.remote_log.leader_epochs import decode_epochs, epochs_between
 from sparklog.remote_log.parts import PartCache, ReadRange, part_error, read_part
 from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
-from sparklog.types import OffsetTimestamp
+from sparklog.types import NO_OFFSET, OffsetTimestamp
 from sparklog.wire.records.batch import BATCH_OVERHEAD, BatchHeader, Buffer
 from sparklog.wire.records.record_search import SearchBudget, first_record
 from sparklog.wire.records.stored_batches import epoch_of
@@ -42,7 +42,7 @@ class RemoteRead(NamedTuple):
     that the batches are in, if they are in files.
     """
 
-    data: bytes | bytearray
+    data: Buffer
     first_offset: int
     next_offset: int
     aborted: tuple[RemoteAbortedTxn, ...] = ()
@@ -91,18 +91,18 @@ class RemoteReader:
         walk = self._walk(segment, offset, max_bytes)
         walk.skip_to(offset)
         position = walk.position
-        batches, first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
-        if not batches:
+        first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
+        if first_offset == NO_OFFSET:
             return RemoteRead(b"", offset, offset)
         aborted: tuple[RemoteAbortedTxn, ...] = ()
         if with_aborted:
             aborted = overlapping(self._aborted(segment), offset, next_offset)
         if takes_files:
             path = names.log_object(self._folder, segment.segment_id)
-            pieces = self._find_pieces(path, position, len(batches))
+            pieces = self._find_pieces(path, position, walk.position - position)
             if pieces:
                 return RemoteRead(b"", first_offset, next_offset, aborted, tuple(pieces))
-        return RemoteRead(batches, first_offset, next_offset, aborted)
+        return RemoteRead(walk.taken(), first_offset, next_offset, aborted)
 
     def find_timestamp(
         self,
@@ -249,29 +249,30 @@ def reads_in_a_row(
 
 def _take_batches(
     walk: BatchWalk, max_bytes: int, end_offset: int, min_one: bool
-) -> tuple[bytearray, int, int]:
-    """The batches of a read, and their first and next offsets; -1 without batches."""
-    found = bytearray()
-    first_offset = next_offset = -1
+) -> tuple[int, int]:
+    """Take the batches of a read; their first and next offsets, NO_OFFSET without batches."""
+    first_offset = next_offset = NO_OFFSET
+    walk.mark()
     limit = walk.position + max_bytes
     try:
-        while walk.position + BATCH_OVERHEAD <= limit or (min_one and not found):
+        while walk.position + BATCH_OVERHEAD <= limit or (min_one and first_offset == NO_OFFSET):
             header = walk.header()
             if header is None:
                 break
+            found = first_offset != NO_OFFSET
             if header.next_offset > end_offset:
                 if not found:
                     walk.take()  # a damaged header must not look like the end of the reader's log
                 break
             if walk.position + header.size > limit and (found or not min_one):
                 break
-            found += walk.take()
-            first_offset = header.base_offset if first_offset < 0 else first_offset
+            walk.take()
+            first_offset = first_offset if found else header.base_offset
             next_offset = header.next_offset
     except DamagedObjectError:
-        if not found:
+        if first_offset == NO_OFFSET:
             raise
-    return found, first_offset, next_offset
+    return first_offset, next_offset
 
 
 def _first_record(

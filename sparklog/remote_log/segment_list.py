@@ -21,12 +21,15 @@ class SegmentList:
     """Segments, each of which begins where the one before it ends."""
 
     __slots__ = (
-        *("_bases", "_documents", "_end", "_last_epochs", "_log_sizes", "_maxima", "_sizes"),
+        *("_bases", "_documents", "_end", "_last", "_last_epochs", "_log_sizes", "_maxima"),
+        "_sizes",
         *("_timestamps", "log_bytes", "remote_bytes"),
     )
 
     def __init__(self) -> None:
         self._documents: list[bytes] = []
+        #: The segment that was asked for last, which sequential readers ask for again and again.
+        self._last: tuple[bytes, RemoteSegment] | None = None
         self._bases = array("q")
         self._log_sizes = array("q")
         self._sizes = array("q")
@@ -43,7 +46,10 @@ class SegmentList:
         return len(self._documents)
 
     def __getitem__(self, index: int) -> RemoteSegment:
-        return RemoteSegment.from_json(json.loads(self._documents[index]))
+        document = self._documents[index]
+        if self._last is None or self._last[0] is not document:
+            self._last = document, RemoteSegment.from_json(json.loads(document))
+        return self._last[1]
 
     def __iter__(self) -> Iterator[RemoteSegment]:
         return (self[index] for index in range(len(self)))

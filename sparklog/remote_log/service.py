@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError, StorageError
@@ -29,7 +29,7 @@ from sparklog.remote_log.open_manifests import (
     RemotePartition,
     commit,
 )
-from sparklog.remote_log.parts import PartCache
+from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader, reads_in_a_row
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
@@ -38,6 +38,7 @@ from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
+from sparklog.wire.records.batch import Buffer
 from sparklog.wire.records.record_search import SearchBudget
 
 __all__ = [
@@ -59,9 +60,6 @@ GARBAGE_SEGMENTS_MAX: Final = 1000
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
-
-#: Reads (object path, object size, offset, size) of an object.
-ReadObject: TypeAlias = Callable[[str, int, int, int], bytes]
 
 
 class RemoteLogService:
@@ -355,7 +353,7 @@ class RemoteLogService:
             return None if start is not None and offset < start else manifest.segment_at(offset)
 
         def use(segment: RemoteSegment) -> RemoteRead:
-            return self._reader(partition, segment).read_batches(
+            found = self._reader(partition, segment).read_batches(
                 segment,
                 offset,
                 max_bytes,
@@ -363,6 +361,7 @@ class RemoteLogService:
                 with_aborted=with_aborted,
                 takes_files=takes_files,
             )
+            return found._replace(data=bytes(found.data))
 
         return self._in_segment(partition, offset, find, use, leader_epoch)
 
@@ -485,7 +484,7 @@ class RemoteLogService:
         folder = names.segments_folder(*partition)
         log = names.log_object(folder, segment.segment_id)
 
-        def read_range(path: str, offset: int, size: int) -> bytes:
+        def read_range(path: str, offset: int, size: int) -> Buffer:
             total = segment.log_size if path == log else segment.indexes_size
             return read_object(path, total, offset, size)
 

@@ -16,12 +16,13 @@ from sparklog.client.fetch_api import Fetched
 from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.read.plan import OffsetRange
 from sparklog.dataframe.read.segment_source import SegmentSource
-from sparklog.dataframe.read.signed_objects import ReadMemory, ReadUrl, SignedObjects
+from sparklog.dataframe.read.signed_objects import ReadUrl, SignedObjects
 from sparklog.errors import DecodeError, SparklogError
 from sparklog.remote_log import names
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.index_search import entries_around, entry_behind
 from sparklog.remote_log.parts import PartCache
+from sparklog.remote_log.read_memory import ReadMemory
 from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
@@ -125,7 +126,7 @@ class _SegmentReads:
         self._committed = isolation is Isolation.READ_COMMITTED
         self._folder = names.segments_folder(item.topic_id, item.topic_partition.partition)
         self._parts = PartCache()
-        self._memory = ReadMemory()
+        self._memory = ReadMemory(2 * READ_BYTES)
         self._bytes = FIRST_READ_BYTES
         self._open: _OpenSegment | None = None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sparklog.remote_log import names
+from sparklog.remote_log.read_memory import ReadMemory
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.wire.records.batch import Buffer
 
@@ -21,23 +22,8 @@ WHOLE_BYTES: Final = 1024 * 1024
 ReadUrl = Callable[[str, int, memoryview], int]
 
 
-class ReadMemory:
-    """Memory that one read after the other uses: fresh memory costs more CPU than the read."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def room(self, size: int, kept: memoryview) -> memoryview:
-        """``size`` bytes, which begin with ``kept`` of the read before; the rest of it is gone."""
-        memory = self._bytes if size <= len(self._bytes) else bytearray(size)
-        whole = memoryview(memory)[:size]
-        whole[: len(kept)] = kept
-        self._bytes = memory
-        return whole
-
-
 class SignedObjects:
-    """``read`` it as a ``ReadRange``; the bytes of the log are gone with the next read.
+    """``read`` it as a ``ReadRange``.
 
     ``signed`` may be replaced by the same segment with other URLs.
     """

@@ -1,0 +1,58 @@
+"""Memory that reads use again, because fresh memory costs more CPU than what is read into it.
+
+Owns: which memory is free.  Must not know what is read.
+"""
+
+from typing import Final
+
+#: Pieces of memory that are used in turn: one that is read into, and those that readers still hold.
+_PIECES: Final = 3
+
+
+class ReadMemory:
+    """Memory for one read after the other, in one thread.
+
+    The bytes of a read stay as they are for as long as a view of them is left; after that their
+    memory is used again.  Views must be let go of soon: of more than a few, each has fresh memory.
+
+    Args:
+        kept_bytes_max: larger pieces are not used again.
+    """
+
+    def __init__(self, kept_bytes_max: int) -> None:
+        self._kept_bytes_max = kept_bytes_max
+        #: The piece that was used last is the last one.
+        self._pieces: list[bytearray] = []
+
+    def room(self, size: int, kept: memoryview | bytes = b"") -> memoryview:
+        """Memory of ``size`` bytes, which begin with ``kept``."""
+        whole = memoryview(self._piece(size))[:size]
+        whole[: len(kept)] = kept
+        return whole
+
+    def _piece(self, size: int) -> bytearray:
+        """A piece of at least ``size`` bytes; the last one that was used is the likeliest to be in
+        the processor's caches."""
+        given_up = 0
+        for index in reversed(range(len(self._pieces))):
+            if _is_free(self._pieces[index]):
+                given_up = index
+                if len(self._pieces[index]) >= size:
+                    self._pieces.append(self._pieces.pop(index))
+                    return self._pieces[-1]
+        piece = bytearray(size)
+        if size <= self._kept_bytes_max:
+            if len(self._pieces) == _PIECES:
+                del self._pieces[given_up]
+            self._pieces.append(piece)
+        return piece
+
+
+def _is_free(piece: bytearray) -> bool:
+    """Whether there are no views of it: with views, the size of a bytearray cannot change."""
+    try:
+        piece.append(0)
+    except BufferError:
+        return False
+    del piece[-1]
+    return True
