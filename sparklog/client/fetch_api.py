@@ -36,7 +36,8 @@ class Fetched:
     ``records`` are whole batches in memory of the caller's own.  The first batch may start before
     the wanted offset; without new records there are none.  ``leader_epoch`` is the epoch that the
     leader was known to be in (-1: not known).  Instead of records, a leader may name a replica
-    that is closer to this client (``preferred_read_replica``, KIP-392).
+    that is closer to this client (``preferred_read_replica``, KIP-392).  ``crc_checked``: the
+    checksums of all batches were found to be right.
     """
 
     records: memoryview
@@ -46,6 +47,7 @@ class Fetched:
     leader_epoch: int = NO_LEADER_EPOCH
     aborted: tuple[AbortedTransaction, ...] = ()
     preferred_read_replica: int = NO_NODE
+    crc_checked: bool = False
 
 
 def fetch_topics(

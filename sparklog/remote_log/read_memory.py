@@ -3,6 +3,7 @@
 Owns: which memory is free.  Must not know what is read.
 """
 
+import threading
 from typing import Final
 
 #: Pieces of memory that are used in turn: one that is read into, and those that readers still hold.
@@ -10,7 +11,7 @@ _PIECES: Final = 3
 
 
 class ReadMemory:
-    """Memory for one read after the other, in one thread.
+    """Memory for one read after the other; from any thread, but meant for one at a time.
 
     The bytes of a read stay as they are for as long as a view of them is left; after that their
     memory is used again.  Views must be let go of soon: of more than a few, each has fresh memory.
@@ -21,12 +22,14 @@ class ReadMemory:
 
     def __init__(self, kept_bytes_max: int) -> None:
         self._kept_bytes_max = kept_bytes_max
+        self._guard = threading.Lock()
         #: The piece that was used last is the last one.
         self._pieces: list[bytearray] = []
 
     def room(self, size: int, kept: memoryview | bytes = b"") -> memoryview:
         """Memory of ``size`` bytes, which begin with ``kept``."""
-        whole = memoryview(self._piece(size))[:size]
+        with self._guard:
+            whole = memoryview(self._piece(size))[:size]
         whole[: len(kept)] = kept
         return whole
 
@@ -41,7 +44,7 @@ class ReadMemory:
                     self._pieces.append(self._pieces.pop(index))
                     return self._pieces[-1]
         piece = bytearray(size)
-        if size <= self._kept_bytes_max:
+        if 0 < size <= self._kept_bytes_max:
             if len(self._pieces) == _PIECES:
                 del self._pieces[given_up]
             self._pieces.append(piece)
@@ -51,8 +54,7 @@ class ReadMemory:
 def _is_free(piece: bytearray) -> bool:
     """Whether there are no views of it: with views, the size of a bytearray cannot change."""
     try:
-        piece.append(0)
+        piece.append(piece.pop())
     except BufferError:
         return False
-    del piece[-1]
     return True

@@ -41,6 +41,9 @@ READ_BYTES: Final = 8 * 1024 * 1024
 #: Offsets that are ruled out are read nevertheless, where they have fewer bytes than this.
 SKIPPED_BYTES_MIN: Final = 128 * 1024
 
+#: Of this process: Spark runs one task after the other in it.
+_MEMORY: Final = ReadMemory(2 * READ_BYTES)
+
 
 class _Read(NamedTuple):
     """What a read of the offsets [``start``, ``next_offset``) has brought; None: nothing to see."""
@@ -126,7 +129,7 @@ class _SegmentReads:
         self._committed = isolation is Isolation.READ_COMMITTED
         self._folder = names.segments_folder(item.topic_id, item.topic_partition.partition)
         self._parts = PartCache()
-        self._memory = ReadMemory(2 * READ_BYTES)
+        self._memory = _MEMORY
         self._bytes = FIRST_READ_BYTES
         self._open: _OpenSegment | None = None
 
@@ -177,6 +180,7 @@ class _SegmentReads:
                     AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
                     for each in read.aborted
                 ),
+                crc_checked=True,
             )
             return _Read(offset, min(read.next_offset, self._range.end), fetched)
         return _Read(start, self._range.end, None)

@@ -80,6 +80,7 @@ class TopicReader(DataSourceReader):
                     columns=columns,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
+                    check_crc=not fetched.crc_checked,
                     on_fault=corrupt.skip_or_raise,
                     believe_counts=corrupt.fail,
                 ):
@@ -102,6 +103,7 @@ class TopicReader(DataSourceReader):
                     end_offset=item.end,
                     aborted=fetched.aborted,
                     min_timestamp=item.min_timestamp_ms,
+                    check_crc=not fetched.crc_checked,
                     on_fault=corrupt.skip_or_raise,
                 ):
                     yield carrier.carry(pieces.data, pieces.edges)

@@ -55,6 +55,7 @@ def plain_batches(
     end_offset: int,
     aborted: Sequence[AbortedTransaction] = (),
     min_timestamp: int | None = None,
+    check_crc: bool = True,
     limit_bytes: int = MAX_UNCOMPRESSED_BYTES,
     piece_bytes: int = PIECE_BYTES,
     on_fault: OnFault | None = None,
@@ -74,6 +75,7 @@ def plain_batches(
         end_offset,
         aborted=aborted,
         min_timestamp=min_timestamp,
+        check_crc=check_crc,
         on_fault=on_fault,
     ):
         compressed = section.compression is not Compression.NONE
