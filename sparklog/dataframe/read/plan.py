@@ -26,9 +26,13 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteSource:
-    """Segments of a range in the bucket, with URLs, as far as the plan has them; a task asks for
-    others.  The URLs are good until ``expires_at_ms`` (time of day)."""
+    """What of a range is in the bucket: the offsets below ``end``.
 
+    The segments have URLs, which are good until ``expires_at_ms`` (time of day).  A task asks for
+    segments that the plan does not have.
+    """
+
+    end: int
     segments: tuple[SignedSegment, ...] = ()
     expires_at_ms: int = 0
 
@@ -39,7 +43,8 @@ class OffsetRange:
 
     ``min_timestamp_ms`` lets the task skip batches with only older records, ``max_timestamp_ms``
     lets it skip parts of the bucket with only newer ones.  A task must not read a topic of the same
-    name with another id than ``topic_id``.  With ``remote`` it reads the range from the bucket.
+    name with another id than ``topic_id``.  With ``remote`` it reads from the bucket what is
+    there, and the rest from brokers.
     """
 
     topic_partition: TopicPartition

@@ -1,4 +1,5 @@
-"""The batches of a task's range: from the bucket while that works, else from the brokers.
+"""The batches of a task's range: from the bucket what is there, while that works, and the rest
+from the brokers.
 
 Owns: which of the two reads.  Must not know how either of them reads.
 """
@@ -27,7 +28,8 @@ def read_range(
         from sparklog.dataframe.read.segment_source import source_of
         from sparklog.storage_backends.url_ranges import UrlRanges
 
-        direct = DirectReads(item, source_of(client, item), UrlRanges(), options.isolation, corrupt)
+        part = replace(item, end=min(item.end, item.remote.end))
+        direct = DirectReads(part, source_of(client, part), UrlRanges(), options.isolation, corrupt)
         yield from direct
         if direct.offset >= item.end:
             return

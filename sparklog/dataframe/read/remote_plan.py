@@ -5,7 +5,8 @@ and the size of a piece.  Must not know the client, Spark or the clock.
 
 A piece has several small segments, or a part of a large one.  Records of one segment are of about
 the same size, so a large segment is cut by its offsets.  A task finds the bytes of its offsets with
-the index of the segment.
+the index of the segment.  The last piece takes along what is on the brokers' disks only, if that is
+little: a task costs what reading 20 MB costs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,18 +41,30 @@ def cut_by_tier(
         if _may_hold(item, signed):
             parts.append(_Part(signed, end, stop))
         end = stop
-    pieces = [
+    rest_bytes = _bytes_behind(parts, end, item.end)
+    pieces = list(_pieces(parts, rest_bytes, piece_bytes))
+    ends = [piece[-1].end for piece in pieces]
+    if (
+        end < item.end
+        and rest_bytes
+        and sum(p.size for p in pieces[-1]) + rest_bytes <= piece_bytes
+    ):
+        ends[-1] = item.end
+    found = [
         replace(
             item,
             start=piece[0].start,
-            end=piece[-1].end,
+            end=stop,
             remote=RemoteSource(
-                segments=tuple(part.signed for part in piece), expires_at_ms=remote.expires_at_ms
+                end=piece[-1].end,
+                segments=tuple(part.signed for part in piece),
+                expires_at_ms=remote.expires_at_ms,
             ),
         )
-        for piece in _pieces(parts, piece_bytes)
+        for piece, stop in zip(pieces, ends, strict=True)
     ]
-    return [*pieces, replace(item, start=end)] if end < item.end else pieces
+    begun = max([end, *ends])
+    return [*found, replace(item, start=begun)] if begun < item.end else found
 
 
 def with_own_segments(
@@ -60,6 +73,8 @@ def with_own_segments(
     """The ranges, each with no other segments than its own, and ``count_max`` of them together."""
     left, found = count_max, []
     for item in ranges:
+        if item.remote is not None and item.remote.end <= item.start:
+            item = replace(item, remote=None)
         if item.remote is not None:
             segments = tuple(s for s in item.remote.segments if _overlaps(s, item))[: max(left, 0)]
             left -= len(segments)
@@ -91,18 +106,30 @@ class _Part:
             yield _Part(self.signed, first, last)
 
 
-def _pieces(parts: Sequence[_Part], piece_bytes: int) -> Iterator[list[_Part]]:
-    """Neighbouring parts that belong to one task."""
+def _pieces(parts: Sequence[_Part], rest_bytes: int, piece_bytes: int) -> Iterator[list[_Part]]:
+    """Neighbouring parts that belong to one task.  Tasks have about the same number of bytes."""
+    total = sum(part.size for part in parts) + rest_bytes
+    fair_bytes = total / max(1, -(-total // piece_bytes))
     piece: list[_Part] = []
     size = 0
     for part in (each for whole in parts for each in whole.split(piece_bytes)):
-        if piece and (piece[-1].end != part.start or size + part.size > piece_bytes):
+        is_full = size + part.size > piece_bytes or size + part.size / 2 > fair_bytes
+        if piece and (piece[-1].end != part.start or is_full):
             yield piece
             piece, size = [], 0
         piece.append(part)
         size += part.size
     if piece:
         yield piece
+
+
+def _bytes_behind(parts: Sequence[_Part], end: int, stop: int) -> int:
+    """The bytes of the offsets [``end``, ``stop``), if their records are as large as those of the
+    last part, which must end there; else 0, and they are not estimated."""
+    if not parts or parts[-1].end != end:
+        return 0
+    last = parts[-1]
+    return last.size * (stop - end) // (last.end - last.start)
 
 
 def _may_hold(item: OffsetRange, signed: SignedSegment) -> bool:

@@ -38,7 +38,7 @@ class SegmentSource:
         ask: Callable[[int, int], RemoteSegments],
         now_ms: Callable[[], int] = _now_ms,
     ) -> None:
-        source = item.remote or RemoteSource()
+        source = item.remote or RemoteSource(end=item.end)
         self._segments = source.segments
         self._expires_at_ms = source.expires_at_ms
         self._end = item.end

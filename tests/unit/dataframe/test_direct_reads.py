@@ -63,12 +63,15 @@ class Bucket:
     def range(self, start: int = 0, end: int | None = None) -> OffsetRange:
         """A range with the URLs that are good now."""
         signed = self.signed()
+        end = self.end if end is None else end
         return OffsetRange(
             topic_partition=TP,
             start=start,
-            end=self.end if end is None else end,
+            end=end,
             topic_id=TOPIC_ID,
-            remote=RemoteSource(segments=signed.segments, expires_at_ms=signed.expires_at_ms),
+            remote=RemoteSource(
+                end=end, segments=signed.segments, expires_at_ms=signed.expires_at_ms
+            ),
         )
 
     def log_requests(self) -> int:
@@ -257,7 +260,7 @@ def test_urls_are_replaced_before_they_expire(bucket: Bucket) -> None:
 
 
 def test_a_plan_without_urls_lets_the_task_ask(bucket: Bucket) -> None:
-    item = replace(bucket.range(), remote=RemoteSource())
+    item = replace(bucket.range(), remote=RemoteSource(end=bucket.end))
     reading = Reading(bucket, item)
     assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
     assert reading.source.asked == 1

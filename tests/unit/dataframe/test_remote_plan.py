@@ -43,58 +43,77 @@ def span(start: int, end: int, oldest_ms: int | None = None) -> OffsetRange:
 
 def cut(
     item: OffsetRange, segments: Sequence[SignedSegment], local_start: int, piece_bytes: int = 100
-) -> list[tuple[int, int, bool]]:
-    """Start, end, and whether it is read from the bucket."""
+) -> list[tuple[int, int, int | None]]:
+    """Start, end, and how far it is read from the bucket."""
     found = with_own_segments(cut_by_tier(item, remote(segments, local_start), piece_bytes))
     for each in found:
         if each.remote is not None:
             own = [
                 s
                 for s in segments
-                if s.segment.base_offset < each.end and each.start < s.segment.next_offset
+                if s.segment.base_offset < each.remote.end and each.start < s.segment.next_offset
             ]
-            assert each.remote == RemoteSource(segments=tuple(own), expires_at_ms=EXPIRES_AT_MS)
-    return [(each.start, each.end, each.remote is not None) for each in found]
+            assert each.remote.segments == tuple(own)
+            assert each.remote.expires_at_ms == EXPIRES_AT_MS
+    return [(each.start, each.end, each.remote and each.remote.end) for each in found]
 
 
 SEGMENTS = [signed(0, 10, 40), signed(10, 20, 40), signed(20, 30, 40), signed(30, 60, 300)]
 
 
 def test_what_is_on_the_disks_is_left_to_the_brokers() -> None:
-    assert cut(span(0, 90), SEGMENTS, 60, 1000) == [(0, 60, True), (60, 90, False)]
-    assert cut(span(5, 90), SEGMENTS, 25, 1000) == [(5, 25, True), (25, 90, False)]
-    assert cut(span(5, 22), SEGMENTS, 25, 1000) == [(5, 22, True)]
-    assert cut(span(40, 90), SEGMENTS[3:], 30, 1000) == [(40, 90, False)]
-    assert cut(span(0, 90), [], 60) == [(0, 90, False)]
-    assert cut(span(0, 90), SEGMENTS, -1) == [(0, 90, False)]
+    assert cut(span(0, 90), SEGMENTS, 60, 500) == [(0, 60, 60), (60, 90, None)]
+    assert cut(span(5, 90), SEGMENTS, 25, 120) == [(5, 25, 25), (25, 90, None)]
+    assert cut(span(5, 22), SEGMENTS, 25, 1000) == [(5, 22, 22)]
+    assert cut(span(40, 90), SEGMENTS[3:], 30, 1000) == [(40, 90, None)]
+    assert cut(span(0, 90), [], 60) == [(0, 90, None)]
+    assert cut(span(0, 90), SEGMENTS, -1) == [(0, 90, None)]
     assert cut(span(7, 7), SEGMENTS, 60) == []
+
+
+def test_a_task_takes_a_small_rest_from_the_brokers() -> None:
+    assert cut(span(0, 90), SEGMENTS, 60, 720) == [(0, 90, 60)]
+    assert cut(span(0, 91), SEGMENTS, 60, 720) == [(0, 60, 60), (60, 91, None)]
+    assert cut(span(5, 40), SEGMENTS, 25, 1000) == [(5, 40, 25)]
+    parts = split(cut_by_tier(span(0, 90), remote(SEGMENTS, 60), 720), 9)
+    assert [(each.start, each.remote is not None) for each in with_own_segments(parts)] == [
+        (start, start < 60) for start in range(0, 90, 10)
+    ]
 
 
 def test_small_segments_go_together_and_large_ones_are_cut() -> None:
     assert cut(span(0, 60), SEGMENTS, 60) == [
-        (0, 20, True),
-        (20, 30, True),
-        (30, 40, True),
-        (40, 50, True),
-        (50, 60, True),
+        (0, 20, 20),
+        (20, 30, 30),
+        (30, 40, 40),
+        (40, 50, 50),
+        (50, 60, 60),
     ]
-    assert cut(span(0, 2), [signed(0, 2, 10**6)], 9) == [(0, 1, True), (1, 2, True)]
+    assert cut(span(0, 2), [signed(0, 2, 10**6)], 9) == [(0, 1, 1), (1, 2, 2)]
+
+
+def test_tasks_have_about_the_same_number_of_bytes() -> None:
+    segments = [signed(start, start + 10, 16) for start in range(0, 100, 10)]
+    assert cut(span(0, 110), segments, 100, 128) == [(0, 60, 60), (60, 110, 100)]
+    assert cut(span(0, 100), segments, 100, 159) == [(0, 50, 50), (50, 100, 100)]
 
 
 def test_segments_that_are_too_old_are_not_read() -> None:
     segments = [signed(0, 10, 40, 5), signed(10, 20, 40, 3), signed(20, 30, 40, 9)]
-    assert cut(span(0, 40, 5), segments, 30, 1000) == [
-        (0, 10, True),
-        (20, 30, True),
-        (30, 40, False),
+    assert cut(span(0, 60, 5), segments, 30, 120) == [
+        (0, 10, 10),
+        (20, 30, 30),
+        (30, 60, None),
     ]
+    assert cut(span(0, 40, 5), segments, 30, 1000) == [(0, 10, 10), (20, 40, 30)]
     assert cut(span(0, 30, 10), segments, 30, 1000) == []
+    assert cut(span(0, 31, 10), segments, 30, 1000) == [(30, 31, None)]
 
 
 def test_segments_that_are_missing_are_left_to_the_brokers() -> None:
-    assert cut(span(0, 90), SEGMENTS[:2], 60, 1000) == [(0, 20, True), (20, 90, False)]
-    assert cut(span(0, 90), SEGMENTS[1:], 60) == [(0, 90, False)]
-    assert cut(span(0, 90), [SEGMENTS[0], SEGMENTS[2]], 60) == [(0, 10, True), (10, 90, False)]
+    assert cut(span(0, 90), SEGMENTS[:2], 60, 100) == [(0, 20, 20), (20, 90, None)]
+    assert cut(span(0, 90), SEGMENTS[1:], 60) == [(0, 90, None)]
+    assert cut(span(0, 90), [SEGMENTS[0], SEGMENTS[2]], 60) == [(0, 10, 10), (10, 90, None)]
 
 
 def test_a_plan_has_a_limited_number_of_urls() -> None:
@@ -130,13 +149,15 @@ def test_every_offset_is_read_once(
                 for s in each.remote.segments
                 for o in range(s.segment.base_offset, s.segment.next_offset)
             ]
-            assert set(range(each.start, each.end)) <= set(covered)
-            assert each.end <= local_start
+            in_bucket = min(each.end, each.remote.end)
+            assert each.start < in_bucket <= local_start
+            assert set(range(each.start, in_bucket)) <= set(covered)
         else:
             assert each.end > min(local_start, edges[-1]) or not segments
 
 
 def test_a_range_keeps_everything_else() -> None:
     item = replace(span(0, 40, 0), max_timestamp_ms=9)
-    first, rest = cut_by_tier(item, remote(SEGMENTS, 30), 1000)
-    assert (first, rest) == (replace(item, end=30), replace(item, start=30))
+    first, rest = cut_by_tier(item, remote(SEGMENTS, 30), 120)
+    assert (first, rest) == (replace(item, end=20), replace(item, start=20))
+    assert cut_by_tier(item, remote(SEGMENTS, 30), 1000) == [item]
