@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparklog.client.remote_segments_api import RemoteSegments
-from sparklog.dataframe.read.plan import OffsetRange, RemoteSource, split
+from sparklog.dataframe.read.plan import OffsetRange, split
 from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment

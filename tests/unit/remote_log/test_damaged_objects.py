@@ -50,6 +50,14 @@ def one_segment(interval: int) -> tuple[Bucket, RemoteSegment]:
     return rich.bucket, segment
 
 
+@pytest.fixture(autouse=True, params=[0, 10**9], ids=["leaps", "steps"], scope="module")
+def large_bytes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Walks try the entry behind the offset whatever its distance, or never."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_walk, "LARGE_BYTES", request.param)
+        yield
+
+
 def reader_of(bucket: Bucket) -> RemoteReader:
     return RemoteReader(bucket.read, FOLDER, PartCache())
 

@@ -1,6 +1,6 @@
 """Reads of copied segments give what the local log gives."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparklog.remote_log import batch_walk
+from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.parts import PartCache, ReadRange
 from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
@@ -19,6 +20,14 @@ from tests.unit.executors.log.log_fixtures import PARTITION_DIR, first_since
 from tests.unit.remote_log.remote_fixtures import FOLDER, RichLog, fill, local_read, log_path
 
 SIZES = (1, 61, 200, 700, 10**6)
+
+
+@pytest.fixture(autouse=True, params=[0, 10**9], ids=["leaps", "steps"], scope="module")
+def large_bytes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Walks try the entry behind the offset whatever its distance, or never."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_walk, "LARGE_BYTES", request.param)
+        yield
 
 
 def reader_of(rich: RichLog, read: ReadRange | None = None) -> RemoteReader:
@@ -280,3 +289,32 @@ def test_an_empty_range_is_read_nowhere(rich: RichLog) -> None:
     behind = copies[0].next_offset
     assert reader.find_timestamp(copies[0], 0, start_offset=behind) is None
     assert requests == []
+
+
+@pytest.mark.parametrize("bit", [0, 64, 8 * 57, 8 * 1000])
+def test_large_batches_are_read_from_the_wanted_one_on(
+    large_bytes: None, monkeypatch: pytest.MonkeyPatch, bit: int
+) -> None:
+    """Damage of the batch before it does not matter then; the batch itself is checked."""
+    monkeypatch.setattr(batch_walk, "LARGE_BYTES", 1000)
+    rich = RichLog()
+    rich.log.close(0)
+    rich.log = rich.desk.open(clean=True, segment_bytes=10**6)
+    for number in range(5):
+        rich.put(number, number, size=2500)
+    (segment,) = rich.copy_all()
+    size = segment.log_size // 5
+    whole = rich.bucket.read(log_path(segment))
+    rich.bucket.flip(log_path(segment), size + bit // 8, 1 << bit % 8)
+    reader, requests = counted(rich)
+    for offset in (4, 5):
+        requests.clear()
+        found = reader.read_batches(segment, offset, size, end_offset=10)
+        assert (found.first_offset, found.next_offset) == (4, 6)
+        assert found.data == whole[2 * size : 3 * size]
+        asked = [each[1:] for each in requests if each[0] == "log"]
+        assert asked[0] == (2 * size, size if offset == 4 else 2 * size)
+    for offset in (2, 3):
+        with pytest.raises(DamagedObjectError) as caught:
+            reader.read_batches(segment, offset, size, end_offset=10)
+        assert caught.value.first_offset <= offset < caught.value.end_offset <= 5
