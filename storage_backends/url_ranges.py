@@ -55,30 +55,18 @@ class UrlRanges:
         self.requests = 0
         self.bytes_read = 0
 
-    def read(self, url: str, offset: int, size: int) -> bytes:
-        """The bytes [``offset``, ``offset + size``) of an object; fewer at its end.
+    def read_into(self, url: str, offset: int, target: memoryview) -> int:
+        """Read the bytes from ``offset`` on into ``target``, as many as it has room for; return how
+        many there are.  A target that is used again saves half of the CPU.
 
         Raises:
             RefusedUrlError, MissingPathError: try with a new URL.
             StorageError: the store cannot be reached, or does not serve ranges.
         """
-        if size <= 0:
-            return b""
-        target = memoryview(bytearray(size))
-        return bytes(target[: self.read_into(url, offset, target)])
-
-    def read_into(self, url: str, offset: int, target: memoryview) -> int:
-        """Read the bytes from ``offset`` on into ``target``, as many as it has room for; return how
-        many there are.
-
-        Raises as ``read``.  A target that is used again saves half of the CPU.
-        """
         parts = urlsplit(url)
         if parts.scheme == "file":
             folder, _, name = url.rpartition("/")
-            data = open_url(folder, {}).read(name, offset, len(target))
-            target[: len(data)] = data
-            return len(data)
+            return open_url(folder, {}).read_into(name, offset, target)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StorageError(f"{parts.scheme}:// is no URL of an object that can be read here")
         for attempt in range(1, self._tries):

@@ -35,6 +35,7 @@ from tests.chaos.chain_watch import read_output, unsettled
 from tests.chaos.chain_watch import verdict as chain_verdict
 from tests.chaos.chaos_clients import CLIENTS, Load, probe, run_client
 from tests.chaos.cluster_processes import ClusterProcesses
+from tests.chaos.fault_bound import FaultBound
 from tests.chaos.group_members import Groups
 from tests.chaos.group_watch import drain, ends_of_logs, read_offsets
 from tests.chaos.journal_watch import JournalWatch
@@ -179,11 +180,8 @@ def run(
     """A whole run in an empty folder; with a bucket, one topic is tiered."""
     data_dir = folder / "data"
     history = SharedHistory()
-    history.record(
-        ClusterBegun(
-            unclean_recovery_ms=UNCLEAN_RECOVERY_MS, min_isr=int(SETTINGS["min.insync.replicas"])
-        )
-    )
+    min_isr = int(SETTINGS["min.insync.replicas"])
+    history.record(ClusterBegun(unclean_recovery_ms=UNCLEAN_RECOVERY_MS, min_isr=min_isr))
     journal = JournalWatch(data_dir / "journal", partial(_committed, history))
     options: dict[str, Any] = {"data_dir": data_dir, "settings": SETTINGS}
     topics, minimums = TOPICS, MINIMUMS
@@ -210,6 +208,7 @@ def run(
             chance=_chance(seed, "troubles"),
             over=threading.Event(),
             trash=folder / "trash",
+            bound=FaultBound(min_isr),
             say=say,
             bucket=bucket,
         )

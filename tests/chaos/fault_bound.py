@@ -17,9 +17,13 @@ MIN_ISR = "min.insync.replicas"
 
 
 class FaultBound:
-    """Remembers what was damaged; asked with the committed state of the cluster."""
+    """Remembers what was damaged; asked with the committed state of the cluster.
 
-    def __init__(self) -> None:
+    ``min_isr`` is the ``min.insync.replicas`` of topics that do not set it.
+    """
+
+    def __init__(self, min_isr: int) -> None:
+        self._min_isr = min_isr
         self._epoch_when_damaged: dict[int, int] = {}
 
     def reason_against(self, image: ClusterImage, victim: int, dying: Collection[int] = ()) -> str:
@@ -33,7 +37,7 @@ class FaultBound:
         sound = {id_ for id_ in image.brokers if id_ not in away and self._is_sound(image, id_)}
         for tp, state in image.partitions_of(victim).items():
             others = sorted(sound.intersection(state.isr))
-            wanted = int(image.topic_overrides(tp.topic).get(MIN_ISR, 1))
+            wanted = int(image.topic_overrides(tp.topic).get(MIN_ISR, self._min_isr))
             if len(others) < wanted:
                 return f"{tp} has only {others} besides broker {victim} in its ISR"
         return ""

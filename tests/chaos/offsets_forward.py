@@ -2,14 +2,11 @@
 
 What a reader was told, or a member was acknowledged, is there for every reader that asks later.  A
 broker that was replaced and has not heard of it still tells what it knows, and what was lost with
-all its copies may be gone.  A commit that its client gave up may be taken later, after newer ones,
-as in Kafka: a broker that stood still finds the old request on one connection and the newer one on
-another.
+all its copies may be gone.
 """
 
 from collections import defaultdict
 
-from sparklog.client.groups.consumer_protocol import NO_GENERATION
 from tests.simulation.checkers.coordinators import coordinators_of
 from tests.simulation.events import (
     LogId,
@@ -26,7 +23,6 @@ def check(history: History, final: FinalState) -> list[str]:
     invoked = {event.op: (at, event) for at, event in history.each(OffsetCommitInvoked)}
     #: By group and partition: (known at, known to be there from, offset), offsets ascending.
     known: dict[tuple[str, LogId], list[tuple[int, int, int]]] = defaultdict(list)
-    late = _late_commits(history)
     found: list[str] = []
     for at, event in enumerate(history.events):
         match event:
@@ -41,7 +37,6 @@ def check(history: History, final: FinalState) -> list[str]:
                     if (
                         before is not None
                         and (value is None or value < before[2])
-                        and not late.get((event.group, log, value), at) < before[1]
                         and not coordinators.may_be_lost(event.group, before[1], at)
                     ):
                         found.append(
@@ -52,20 +47,6 @@ def check(history: History, final: FinalState) -> list[str]:
                         _note(there, (at, event.asked, value))
             case _:
                 pass
-    return found
-
-
-def _late_commits(history: History) -> dict[tuple[str, LogId, int | None], int]:
-    """Offsets of commits that nobody knows the end of, and from which position on.
-
-    Clients that commit by themselves tell no ends, so theirs are not among them.
-    """
-    acked = {event.op for _, event in history.each(OffsetCommitAcked)}
-    found: dict[tuple[str, LogId, int | None], int] = {}
-    for at, event in history.each(OffsetCommitInvoked):
-        if event.op not in acked and event.generation != NO_GENERATION:
-            for log, offset in event.offsets:
-                found.setdefault((event.group, log, offset), at)
     return found
 
 

@@ -34,12 +34,6 @@ def test_a_reader_is_never_told_less_than_was_acknowledged() -> None:
     assert check(*taken(1, 5), *taken(2, 7), *taken(3, 6), read(6, asked=9)) == back(7, 6)
 
 
-def test_a_commit_that_was_given_up_may_be_taken_after_a_newer_one() -> None:
-    assert check(sent(1, 5), *taken(2, 7), read(5, asked=5)) == []
-    assert check(sent(1, 5), *taken(2, 7), read(6, asked=5)) == back(7, 6)
-    assert check(sent(1, 5, generation=-1), *taken(2, 7), read(5, asked=5)) == back(7, 5)
-
-
 @pytest.mark.parametrize("asked", [0, 1, 2])
 def test_an_answer_may_be_older_than_what_came_after_its_question(asked: int) -> None:
     assert check(*taken(1, 7), read(5, asked=asked)) == []

@@ -43,10 +43,10 @@ class Troubles:
     chance: random.Random
     over: Event
     trash: Path
+    bound: FaultBound
     counters: Counter[str] = field(default_factory=Counter)
     say: Callable[[str], None] = print
     bucket: S3Server | None = None
-    bound: FaultBound = field(default_factory=FaultBound)
 
     def run(self) -> None:
         while not self.over.is_set():

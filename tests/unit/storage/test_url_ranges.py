@@ -29,6 +29,11 @@ def server() -> Iterator[RangeServer]:
         yield found
 
 
+def read(ranges: UrlRanges, url: str, offset: int, size: int) -> bytes:
+    target = memoryview(bytearray(size))
+    return bytes(target[: ranges.read_into(url, offset, target)])
+
+
 @pytest.fixture
 def ranges() -> Iterator[UrlRanges]:
     found = UrlRanges(pause_seconds=0)
@@ -38,11 +43,10 @@ def ranges() -> Iterator[UrlRanges]:
 
 def test_a_range_is_read_and_counted(server: RangeServer, ranges: UrlRanges) -> None:
     url = server.url("a/b.log")
-    assert ranges.read(url, 10, 20) == DATA[10:30]
-    assert ranges.read(url, 1000, 100) == DATA[1000:]
-    assert ranges.read(url, len(DATA), 5) == b""
-    assert ranges.read(url, 3, 0) == b""
-    assert ranges.read(url, 0, len(DATA)) == DATA
+    assert read(ranges, url, 10, 20) == DATA[10:30]
+    assert read(ranges, url, 1000, 100) == DATA[1000:]
+    assert read(ranges, url, len(DATA), 5) == b""
+    assert read(ranges, url, 0, len(DATA)) == DATA
     assert server.asked == [
         Asked("a/b.log", offset, size)
         for offset, size in ((10, 20), (1000, 100), (1024, 5), (0, 1024))
@@ -54,9 +58,9 @@ def test_a_range_is_read_and_counted(server: RangeServer, ranges: UrlRanges) -> 
 def test_a_fault_that_passes_is_not_seen(
     server: RangeServer, ranges: UrlRanges, fault: int
 ) -> None:
-    ranges.read(server.url("a/b.log"), 0, 1)  # the connection is reused
+    read(ranges, server.url("a/b.log"), 0, 1)  # the connection is reused
     server.faults.extend([fault] * (TRIES - 1))
-    assert ranges.read(server.url("a/b.log"), 10, 20) == DATA[10:30]
+    assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
     assert ranges.requests == 1 + TRIES
 
 
@@ -64,9 +68,9 @@ def test_a_fault_that_passes_is_not_seen(
 def test_a_fault_that_stays_is_an_error(server: RangeServer, ranges: UrlRanges, fault: int) -> None:
     server.faults.extend([fault] * TRIES)
     with pytest.raises(StorageError, match=f"cannot read http://127.0.0.1:{server.port}/a/b.log: "):
-        ranges.read(server.url("a/b.log"), 10, 20)
+        read(ranges, server.url("a/b.log"), 10, 20)
     assert len(server.asked) == TRIES
-    assert ranges.read(server.url("a/b.log"), 10, 20) == DATA[10:30]
+    assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
 
 
 @pytest.mark.parametrize("fault", [400, 401, 403, 404, 410])
@@ -75,19 +79,19 @@ def test_a_refused_url_is_not_tried_again(
 ) -> None:
     server.faults.append(fault)
     with pytest.raises(RefusedUrlError, match=rf"/a/b.log: the store answers {fault} "):
-        ranges.read(server.url("a/b.log"), 10, 20)
+        read(ranges, server.url("a/b.log"), 10, 20)
     assert len(server.asked) == 1
-    assert ranges.read(server.url("a/b.log"), 10, 20) == DATA[10:30]
+    assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
 
 
 def test_no_error_shows_the_signature(server: RangeServer, ranges: UrlRanges) -> None:
     url = server.url("a/b.log")
     server.signature = 2
     with pytest.raises(RefusedUrlError) as refused:
-        ranges.read(url, 0, 1)
+        read(ranges, url, 0, 1)
     server.faults.extend([HANG_UP] * TRIES)
     with pytest.raises(StorageError) as broken:
-        ranges.read(url, 0, 1)
+        read(ranges, url, 0, 1)
     assert "signature=" not in f"{refused.value} {broken.value} {broken.value.__cause__}"
 
 
@@ -97,27 +101,27 @@ def test_other_bytes_than_asked_for_are_an_error(
 ) -> None:
     server.faults.append(fault)
     with pytest.raises(StorageError, match="the store does not serve ranges"):
-        ranges.read(server.url("a/b.log"), 10, 20)
-    assert ranges.read(server.url("a/b.log"), 10, 20) == DATA[10:30]
+        read(ranges, server.url("a/b.log"), 10, 20)
+    assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
 
 
 def test_a_whole_object_is_right_where_it_was_asked_for(
     server: RangeServer, ranges: UrlRanges
 ) -> None:
     server.faults.append(WHOLE)
-    assert ranges.read(server.url("a/b.log"), 0, 2000) == DATA
+    assert read(ranges, server.url("a/b.log"), 0, 2000) == DATA
 
 
 def test_a_redirection_is_not_followed(server: RangeServer, ranges: UrlRanges) -> None:
     server.faults.append(307)
     with pytest.raises(StorageError, match="the store answers 307"):
-        ranges.read(server.url("a/b.log"), 10, 20)
+        read(ranges, server.url("a/b.log"), 10, 20)
 
 
 def test_a_store_that_is_away_is_an_error(ranges: UrlRanges) -> None:
     (port,) = free_ports(1)
     with pytest.raises(StorageError, match=f"cannot read http://127.0.0.1:{port}/x"):
-        ranges.read(f"http://127.0.0.1:{port}/x?key=1", 0, 1)
+        read(ranges, f"http://127.0.0.1:{port}/x?key=1", 0, 1)
 
 
 def test_a_file_is_read_where_this_process_sees_it(tmp_path: Path, ranges: UrlRanges) -> None:
@@ -125,14 +129,14 @@ def test_a_file_is_read_where_this_process_sees_it(tmp_path: Path, ranges: UrlRa
     folder.mkdir()
     (folder / "1.log").write_bytes(DATA)
     url = (folder / "1.log").as_uri()
-    assert ranges.read(url, 10, 20) == DATA[10:30]
-    assert ranges.read(url, 2000, 20) == b""
+    assert read(ranges, url, 10, 20) == DATA[10:30]
+    assert read(ranges, url, 2000, 20) == b""
     with pytest.raises(MissingPathError):
-        ranges.read(url.replace("1.log", "2.log"), 0, 1)
+        read(ranges, url.replace("1.log", "2.log"), 0, 1)
     assert ranges.requests == 0
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "s3://bucket/x", "/etc/passwd", "http:///x", ""])
 def test_other_urls_are_refused(ranges: UrlRanges, url: str) -> None:
     with pytest.raises(StorageError, match="no URL of an object"):
-        ranges.read(url, 0, 1)
+        read(ranges, url, 0, 1)
