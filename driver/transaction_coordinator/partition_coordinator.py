@@ -96,9 +96,11 @@ class PartitionCoordinator:
 
         Returns:
             The future of the result, or of a KafkaError.  Cancelling it withdraws the request.
+            NOT_COORDINATOR and COORDINATOR_LOAD_IN_PROGRESS of the future leave the outcome
+            unknown: the record may be in the log, or come there.
 
         Raises:
-            KafkaError: COORDINATOR_LOAD_IN_PROGRESS.
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, and then nothing has changed.
         """
         decision = self.require_shard().handle(request, self._tools.now())
         future: ResultFuture = asyncio.get_running_loop().create_future()

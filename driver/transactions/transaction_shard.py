@@ -294,7 +294,10 @@ class TransactionShard:
         return outcome.decision()
 
     def unload(self, error: KafkaError) -> tuple[Completion, ...]:
-        """Refuse every request that has no response with ``error``; the shard is used no more."""
+        """Answer every request that has no response with ``error``; the shard is used no more.
+
+        The outcome of a pending transition is unknown: its record may be in the log, or come there.
+        """
         for transactional_id in (*self._ongoing, *self._unwritten):
             partitions = self._transactions[transactional_id].partitions
             self._cuts.transactions.leave(transactional_id, partitions)

@@ -49,6 +49,7 @@ PINNED = {
     1000050: "the first replica of a tiered log that was gone everywhere was blamed to lead",
     1000000: "a torn leader epoch below zero, of the only batch, was led",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
+    1003059: "a commit that was under way when its coordinator ended was taken for refused",
 }
 
 PRINT_RUN = """

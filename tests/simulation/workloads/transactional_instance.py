@@ -64,13 +64,14 @@ ATTEMPTS_MAX = 8
 #: client waits for the answer before it asks again on another connection, in seconds.
 LATE_SHARE_OLD, LATE_SHARE = 0.5, 0.1
 PATIENCE_S = 0.2
-#: Codes of EndTxn that say that the attempt has decided nothing.
+#: Codes of EndTxn that say that the attempt has decided nothing.  COORDINATOR_LOAD_IN_PROGRESS does
+#: not: a coordinator that ends also answers it when the record of the decision is under way.
 NOT_ENDED = frozenset(
     {
         *(ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH),
         *(ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        *(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
-        *(ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.TRANSACTION_ABORTABLE),
+        *(ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
 

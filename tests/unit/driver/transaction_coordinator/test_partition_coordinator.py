@@ -156,6 +156,34 @@ def test_a_transaction_is_committed_and_its_next_coordinator_finishes_it() -> No
     run(story)
 
 
+def test_a_commit_whose_coordinator_ends_meanwhile_may_be_in_the_log() -> None:
+    """The client is told to ask again, and the next coordinator goes on with the commit."""
+
+    async def story(fake: FakeLog) -> None:
+        first = Rig(fake, 1)
+        await first.ready()
+        producer = await first.init("x")
+        await first.add("x", producer)
+        unknown = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, "not replicated yet")
+        fake.lose_answers, before = True, len(fake.batches)
+        fake.faults.extend([unknown] * 1000)
+        commit = first.commit("x", producer)
+        await until(lambda: len(fake.batches) > before)
+        await first.close()
+        with pytest.raises(KafkaError) as unanswered:
+            await commit
+        assert unanswered.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        fake.faults.clear()
+        second = Rig(fake, 2)
+        await second.ready()
+        assert second.state("x") == TransactionState.PREPARE_COMMIT
+        ((marker, _),) = second.markers.writes
+        assert (marker.producer, marker.partitions, marker.committed) == (producer, PARTITION, True)
+        await second.close()
+
+    run(story)
+
+
 def test_a_later_controller_ends_this_one() -> None:
     async def story(fake: FakeLog) -> None:
         first = Rig(fake, 1)
