@@ -18,6 +18,7 @@ import psutil
 from rich.console import Console
 
 from benchmarks.harness import Row
+from sparklog.plurals import counted
 from sparklog.remote_log import names
 from sparklog.remote_log.manifest_log import ManifestLog
 from sparklog.remote_log.manifest_records import SegmentAdded
@@ -40,7 +41,7 @@ def rows(console: Console) -> list[Row]:
     """Return three rows for each shape; there are no goals."""
     found: list[Row] = []
     for partitions, segments in SHAPES:
-        shape = f"{partitions:,} manifests with {segments:,} segments each"
+        shape = f"{counted(partitions, 'manifest')} of {segments:,} segments"
         with tempfile.TemporaryDirectory(prefix="sparklog-bench-") as folder:
             console.print(f"remote segments: {shape}")
             for partition in range(partitions):

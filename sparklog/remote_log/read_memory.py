@@ -3,26 +3,29 @@
 Owns: which memory is free.  Must not know what is read.
 """
 
-import threading
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
 
 #: Pieces of memory that are used in turn: one that is read into, and those that readers still hold.
 _PIECES: Final = 3
 
 
 class ReadMemory:
-    """Memory for one read after the other; from any thread, but meant for one at a time.
+    """Memory for one read after the other.
 
     The bytes of a read stay as they are for as long as a view of them is left; after that their
     memory is used again.  Views must be let go of soon: of more than a few, each has fresh memory.
 
     Args:
         kept_bytes_max: larger pieces are not used again.
+        guard: a lock, where several threads read.
     """
 
-    def __init__(self, kept_bytes_max: int) -> None:
+    def __init__(
+        self, kept_bytes_max: int, guard: AbstractContextManager[Any] | None = None
+    ) -> None:
         self._kept_bytes_max = kept_bytes_max
-        self._guard = threading.Lock()
+        self._guard = guard or nullcontext()
         #: The piece that was used last is the last one.
         self._pieces: list[bytearray] = []
 

@@ -8,6 +8,7 @@ The next read runs in a thread while the caller decodes.
 """
 
 import logging
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, NamedTuple
@@ -42,7 +43,7 @@ READ_BYTES: Final = 8 * 1024 * 1024
 SKIPPED_BYTES_MIN: Final = 128 * 1024
 
 #: Of this process: Spark runs one task after the other in it.
-_MEMORY: Final = ReadMemory(2 * READ_BYTES)
+_MEMORY: Final = ReadMemory(2 * READ_BYTES, threading.Lock())
 
 
 class _Read(NamedTuple):

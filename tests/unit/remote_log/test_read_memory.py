@@ -58,7 +58,7 @@ def test_no_more_than_a_few_pieces_are_kept() -> None:
 
 
 def test_views_keep_their_bytes_whatever_threads_read() -> None:
-    memory = ReadMemory(64)
+    memory = ReadMemory(64, threading.Lock())
     failures: list[str] = []
 
     def read(seed: int) -> None:
