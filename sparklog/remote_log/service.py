@@ -15,7 +15,7 @@ from contextlib import nullcontext
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError, StorageError
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.remote_log import names, sweep, takeover
 from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
@@ -29,6 +29,7 @@ from sparklog.remote_log.open_manifests import (
     RemotePartition,
     commit,
 )
+from sparklog.remote_log.owner import check_store, owner_of
 from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader, reads_in_a_row
 from sparklog.remote_log.remote_segment import RemoteSegment
@@ -104,34 +105,14 @@ class RemoteLogService:
 
         A store without an owner gets this cluster as its owner.  Raises StorageError.
         """
-        if not self._remote.proves_put_if_absent():
-            raise StorageError(
-                f"{self._remote.url} cannot create a file only if it is absent; choose a "
-                "remote_dir in a bucket that has conditional writes, or on a shared disk"
-            )
-        document = json.dumps({"cluster_id": cluster_id}).encode()
-        if self._remote.put_if_absent(names.CLUSTER_FILE, document):
-            return
-        owner = self.owner()
-        if owner != cluster_id:
-            raise StorageError(
-                f"{self._remote.url} holds the remote logs of cluster {owner}, not of "
-                f"{cluster_id}; choose another remote_dir"
-            )
-        self._remote.put(names.CLUSTER_FILE, document)  # shows that the store can be written
+        check_store(self._remote, cluster_id)
 
     def owner(self) -> str | None:
         """The id of the cluster that the store belongs to; None for a store without an owner.
 
         It is "unknown" if the file that should name it is damaged.  Raises StorageError.
         """
-        document = self._remote.read_if_there(names.CLUSTER_FILE)
-        if document is None:
-            return None
-        try:
-            return str(json.loads(document)["cluster_id"])
-        except (ValueError, LookupError, TypeError):
-            return "unknown"
+        return owner_of(self._remote)
 
     # -- leading
 
