@@ -28,6 +28,7 @@ from sparklog.remote_log.chunk_cache import ChunkCache
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.service import RemoteLogService
+from sparklog.runtime_environment import SYSTEM
 from sparklog.storage_backends.base import FileHalf
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from sparklog.storage_backends.signed_reads import SignedReads
@@ -94,6 +95,7 @@ def _open(
         **cached,
         moved=_Throttle(),
         new_lock=threading.Lock,
+        clock_ms=SYSTEM.wall_ms,
     )
     service.check(config["cluster_id"])
     return service, cache

@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 #: Makes a lock, where calls overlap.
 NewLock: TypeAlias = Callable[[], AbstractContextManager[Any]]
+#: Tells the time of day, in milliseconds since the epoch.
+ClockMs: TypeAlias = Callable[[], int]
 
 
 class NotLeadingError(SparklogError):
@@ -60,17 +62,21 @@ class OpenManifests:
         look: Callable[[Manifest], T],
         *,
         refreshes: bool = False,
+        settles: bool = False,
         leader_epoch: int = NO_LEADER_EPOCH,
     ) -> T:
         """The result of ``look``, which must not keep the manifest.
 
         Args:
             refreshes: whether commits that were written meanwhile are read first.
+            settles: whether they are read first after a call that has failed, whose commit may
+                have been written.
             leader_epoch: they are read, too, if the manifest is not of this epoch or a later one.
         """
         opened = self._open(partition)
         with opened.lock:
             log = opened.log
+            refreshes = refreshes or (settles and opened.in_doubt)
             if refreshes or not log.is_loaded or log.manifest.leader_epoch < leader_epoch:
                 log.refresh()
             return look(log.manifest)
@@ -125,16 +131,24 @@ class OpenManifests:
             self._opened.pop(partition, None)
 
 
-def commit(log: ManifestLog, decide: Callable[[Manifest], Records], now_ms: int) -> None:
-    """Commit what ``decide`` says.
+def commit(log: ManifestLog, decide: Callable[[Manifest, int], Records], clock_ms: ClockMs) -> None:
+    """Commit what ``decide`` says of the manifest at a time of day (ms).
+
+    The time is that of the decision.  The call may have waited before, while others still read the
+    segments that it removes.
 
     An earlier commit of this leader may arrive after all, when it has been decided already.  Then
     it is decided again.
 
     Raises DeposedLeaderError, MisfitError, StorageError.
     """
+
+    def attempt() -> None:
+        now_ms = clock_ms()
+        log.commit(decide(log.manifest, now_ms), now_ms)
+
     try:
-        log.commit(decide(log.manifest), now_ms)
+        attempt()
     except MisfitError:
         log.confirm_leadership()
-        log.commit(decide(log.manifest), now_ms)
+        attempt()

@@ -23,6 +23,7 @@ from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.manifest import Manifest, Records
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.open_manifests import (
+    ClockMs,
     NewLock,
     NotLeadingError,
     OpenManifests,
@@ -74,6 +75,9 @@ class RemoteLogService:
         find_pieces: finds what was read in the files of that cache.
         moved: called with the number of copied bytes; may wait.
         new_lock: makes a lock, where calls overlap.
+        clock_ms: the time of day, where calls wait for one another or for the store.
+
+    ``now_ms`` is the time at which a call was made; what it decides has the time of ``clock_ms``.
 
     All methods raise StorageError when the store fails; the call may be repeated then.  They raise
     ManifestError when a manifest is damaged.  Those of a leader raise NotLeadingError when it has
@@ -90,6 +94,7 @@ class RemoteLogService:
         find_pieces: FindPieces = lambda path, offset, size: (),
         moved: Callable[[CopyJob, int], None] = lambda job, size: None,
         new_lock: NewLock = nullcontext,
+        clock_ms: ClockMs = lambda: 0,
     ) -> None:
         self._remote = remote
         self._open_local = open_local
@@ -97,6 +102,7 @@ class RemoteLogService:
         self._read_once = read_once or self._read
         self._find_pieces = find_pieces
         self._moved = moved
+        self._clock_ms = clock_ms
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock)
 
@@ -135,16 +141,17 @@ class RemoteLogService:
             DamagedObjectError: the segment in which the logs diverge is damaged, and its beginning
                 must stay.
         """
+        clock_ms = self._clock(now_ms)
         with self._manifests.taking_over(partition) as manifest_log:
-            manifest = manifest_log.begin_leadership(leader_epoch, nonce, now_ms)
+            manifest = manifest_log.begin_leadership(leader_epoch, nonce, clock_ms())
             offset = takeover.diverges_at(manifest, log, manifest_log.url)
             if offset is not None:
                 whole = takeover.segment_to_shorten(manifest, log, offset)
                 shortened = whole and self._reader(partition, whole).beginning(whole, offset)
                 commit(
                     manifest_log,
-                    lambda each: each.truncate_after(offset, now_ms, shortened),
-                    now_ms,
+                    lambda each, at_ms: each.truncate_after(offset, at_ms, shortened),
+                    clock_ms,
                 )
             is_lost = takeover.ends_below_start(manifest_log.manifest, log)
             start = takeover.log_start(manifest_log.manifest, log)
@@ -153,12 +160,16 @@ class RemoteLogService:
                 self._tell_loss(partition, lost)
             commit(
                 manifest_log,
-                lambda each: (
-                    each.begin_anew(start) if is_lost else each.move_log_start(start, now_ms)
+                lambda each, at_ms: (
+                    each.begin_anew(start) if is_lost else each.move_log_start(start, at_ms)
                 ),
-                now_ms,
+                clock_ms,
             )
             return state_of(manifest_log.manifest)
+
+    def _clock(self, called_ms: int) -> ClockMs:
+        """The time of day while a call is done that was made at ``called_ms``."""
+        return lambda: max(called_ms, self._clock_ms())
 
     def _tell_loss(self, partition: RemotePartition, lost: range) -> None:
         """Keep what is left of the partition for an operator, and say so."""
@@ -194,12 +205,13 @@ class RemoteLogService:
                 COPY_MS_MAX ago, so that ``sweep_orphans`` may have deleted it; copy it again.
         """
 
-        def decide(manifest: Manifest) -> Records:
+        def decide(manifest: Manifest, _: int) -> Records:
             return () if has_passed(manifest, segment) else manifest.add_segment(segment)
 
+        clock_ms = self._clock(now_ms)
         with self._manifests.leading(partition) as manifest_log:
-            check_copy(segment, manifest_log.manifest.leader_epoch, now_ms)
-            commit(manifest_log, decide, now_ms)
+            check_copy(segment, manifest_log.manifest.leader_epoch, clock_ms())
+            commit(manifest_log, decide, clock_ms)
             return state_of(manifest_log.manifest)
 
     def move_log_start(
@@ -211,7 +223,11 @@ class RemoteLogService:
         segments, never had a start, and the offset lies below them.
         """
         with self._manifests.leading(partition) as manifest_log:
-            commit(manifest_log, lambda each: each.move_log_start(offset, now_ms), now_ms)
+            commit(
+                manifest_log,
+                lambda each, at_ms: each.move_log_start(offset, at_ms),
+                self._clock(now_ms),
+            )
             return state_of(manifest_log.manifest)
 
     def retained_from(
@@ -246,13 +262,13 @@ class RemoteLogService:
         folder = names.segments_folder(*partition)
         self._remote.delete_many([path for each in due for path in names.objects(folder, each)])
 
-        def decide(manifest: Manifest) -> Records:
+        def decide(manifest: Manifest, _: int) -> Records:
             garbage = set(manifest.garbage_ids)
             left = [each for each in due if each in garbage]
             return manifest.delete_objects(left) if left else ()
 
         with self._manifests.leading(partition) as manifest_log:
-            commit(manifest_log, decide, now_ms)
+            commit(manifest_log, decide, self._clock(now_ms))
         return len(due)
 
     def remove_segments(
@@ -270,7 +286,11 @@ class RemoteLogService:
                     f"segments of {manifest_log.url} were to be removed by the leader of epoch "
                     f"{leader_epoch}, and that of {manifest_log.manifest.leader_epoch} has begun"
                 )
-            commit(manifest_log, lambda each: each.remove_all(last_id, now_ms), now_ms)
+            commit(
+                manifest_log,
+                lambda each, at_ms: each.remove_all(last_id, at_ms),
+                self._clock(now_ms),
+            )
             return state_of(manifest_log.manifest)
 
     # -- orphans
@@ -427,7 +447,7 @@ class RemoteLogService:
         """The first segments with offsets in [``start``, ``end``), with URLs that are good for
         ``seconds``; none if the store has no URLs."""
         segments = self._manifests.look(
-            partition, lambda each: each.segments_between(start, end, count_max)
+            partition, lambda each: each.segments_between(start, end, count_max), settles=True
         )
         return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
 

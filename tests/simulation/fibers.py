@@ -24,6 +24,8 @@ class Fiber:
         self.sliced = sliced
         #: Seconds that it was held up by a slow disk and has not stood still for yet.
         self.owed_s = 0.0
+        #: When (in seconds of the loop) it has taken the locks that it holds, the oldest first.
+        self.locked_s: list[float] = []
         self.result: Any = None
         self.failure: BaseException | None = None
         self._work = work

@@ -21,6 +21,7 @@ from sparklog.executors.tiering.messages import (
 )
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters
 from sparklog.remote_log.service import RemoteLogService
+from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.simulation.actors import Killed, Node, current_node
 from tests.simulation.blocking_work import VirtualRunner
@@ -41,25 +42,32 @@ class HelperHome(Protocol):
 
     def new_node(self, name: str, host: str = "") -> Node: ...
 
+    def runtime(self, node: Node) -> RuntimeEnvironment: ...
+
 
 class FiberLock:
     """A lock of work that is done in slices: who waits for it stands still meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
         self._held = False
 
     def __enter__(self) -> None:
+        fiber, node = FIBER.get(), current_node()
+        assert fiber is not None
+        assert fiber.sliced
         while self._held:
-            fiber, node = FIBER.get(), current_node()
-            assert fiber is not None
-            assert fiber.sliced
             fiber.park()
             if node is not None and node.dead:
                 raise Killed
         self._held = True
+        fiber.locked_s.append(self._loop.time())
 
     def __exit__(self, *_: object) -> None:
         self._held = False
+        fiber = FIBER.get()
+        assert fiber is not None
+        fiber.locked_s.pop()
 
 
 class Helper:
@@ -150,7 +158,12 @@ class HelperCalls:
     def _start(self) -> Helper:
         node = self._world.new_node(f"{self.broker.host}-remote", self.broker.host)
         remote = open_backend(self._remote_dir)
-        service = RemoteLogService(remote, open_file_half, new_lock=FiberLock)
+        service = RemoteLogService(
+            remote,
+            open_file_half,
+            new_lock=partial(FiberLock, self._world.loop),
+            clock_ms=self._world.runtime(node).wall_ms,
+        )
         self._world.counters["helper_starts"] += 1
         return Helper(self._world, node, service)
 

@@ -92,7 +92,7 @@ def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.Monk
             asked.append(span)
             return SEGMENTS
 
-    monkeypatch.setattr(service._manifests, "look", lambda _, look: look(Manifest()))
+    monkeypatch.setattr(service._manifests, "look", lambda _, look, **how: look(Manifest()))
     found = service.signed_segments(partition, 3, 15, seconds=9, count_max=2)
     assert found == sign_segments(SigningStore(), f"{UUID(int=5)}/0/segments", SEGMENTS, 9)
     assert asked == [(3, 15, 2)]
