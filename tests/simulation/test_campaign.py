@@ -48,6 +48,8 @@ PINNED = {
     13139: "a deletion did not wait for a replica whose return the leader had not heard of",
     1000050: "the first replica of a tiered log that was gone everywhere was blamed to lead",
     1000000: "a torn leader epoch below zero, of the only batch, was led",
+    1002640: "garbage was as old as the call that removed it, which had waited for three seconds",
+    1003019: "a process that stood still in the middle of a commit was blamed for young garbage",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
     1003059: "a commit that was under way when its coordinator ended was taken for refused",
 }

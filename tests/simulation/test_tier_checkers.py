@@ -66,7 +66,12 @@ class Manifest:
         self.number = 0
 
     def commit(
-        self, *what: ManifestRecord | TierSegment, epoch: int = 0, broker: int = 1, start: int = -1
+        self,
+        *what: ManifestRecord | TierSegment,
+        epoch: int = 0,
+        broker: int = 1,
+        start: int = -1,
+        locked_ms: int = -1,
     ) -> TierCommitted:
         self.number += 1
         added = tuple(each for each in what if isinstance(each, TierSegment))
@@ -82,6 +87,7 @@ class Manifest:
             records=records,
             added=added,
             log_start=start,
+            locked_ms=locked_ms,
         )
 
 
@@ -264,6 +270,23 @@ def test_objects_of_segments_that_have_left_may_go_after_the_delay() -> None:
     assert tier_objects.check(history, final) == []
     assert tier_objects.check(history, replace(final, delete_delay_ms=4000)) == [
         f"{NAME}: an object of segment {FIRST.segment.segment_id} was deleted 2000 ms after it "
+        "left the manifest, the delay is 4000 ms"
+    ]
+
+
+def test_the_age_of_garbage_counts_from_when_nobody_is_told_of_the_segment() -> None:
+    """The process has stood still in the middle of the commit."""
+    times = iter([0, 0, 0, 0, 5000, 5010])
+    history, manifest = History(lambda: next(times)), Manifest()
+    for event in (
+        *(created(), mark(100), manifest.commit(began()), manifest.commit(FIRST)),
+        manifest.commit(removed(FIRST), locked_ms=3000),
+        TierObjectDeleted(log=LOG, segment_id=FIRST.segment.segment_id),
+    ):
+        history.record(event)
+    assert tier_objects.check(history, FinalState(delete_delay_ms=2000)) == []
+    assert tier_objects.check(history, FinalState(delete_delay_ms=4000)) == [
+        f"{NAME}: an object of segment {FIRST.segment.segment_id} was deleted 2010 ms after it "
         "left the manifest, the delay is 4000 ms"
     ]
 

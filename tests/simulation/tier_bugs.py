@@ -17,6 +17,7 @@ from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.remote_log.service import RemoteLogService
 from sparklog.types import MAX_INT64
 from tests.simulation.cleaner_bugs import unhunted
 from tests.simulation.planting import Bug, Patch, bug
@@ -116,6 +117,12 @@ def delete_a_live_segment_with_the_garbage() -> list[Patch]:
         return due + [each.segment_id for each in self.segments()][: len(due)]
 
     return [(Manifest, "garbage_due", garbage_due)]
+
+
+@tier_bug
+def take_the_age_of_garbage_from_the_call() -> list[Patch]:
+    """The time that a call has waited counts, while queries were told of the segments."""
+    return [(RemoteLogService, "_clock", lambda self, called_ms: lambda: called_ms)]
 
 
 # the log start

@@ -49,7 +49,8 @@ class TierCommitted:
     """A commit of a manifest.
 
     ``broker`` wrote it, and had the log start at ``log_start`` then, -1 if it does not serve any
-    more.  ``added`` are the segments of the commit.
+    more.  ``added`` are the segments of the commit.  From ``locked_ms`` (of the history's clock) on
+    the writer has told nobody of the manifest; -1: from the commit on.
     """
 
     log: LogId
@@ -59,6 +60,7 @@ class TierCommitted:
     records: tuple[ManifestRecord, ...]
     added: tuple[TierSegment, ...] = ()
     log_start: int = -1
+    locked_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

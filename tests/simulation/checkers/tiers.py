@@ -23,7 +23,11 @@ from tests.simulation.tier_events import TierCommitted, TierSegment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierState:
-    """A manifest from position ``at`` on; ``removed`` has the times (ms) at which ids left it."""
+    """A manifest from position ``at`` on.
+
+    ``removed`` has the ids that left it, and the times (ms) at which nobody was told of them any
+    more.
+    """
 
     at: int
     commit: TierCommitted
@@ -50,7 +54,8 @@ class Tiers:
         for at, commit in history.each(TierCommitted):
             states = self.states.setdefault(commit.log, [])
             before = states[-1] if states else None
-            states.append(_after(before, at, commit, history.times_ms[at]))
+            now_ms = history.times_ms[at] if commit.locked_ms < 0 else commit.locked_ms
+            states.append(_after(before, at, commit, now_ms))
         self._marks: dict[LogId, list[tuple[int, int]]] = {}
         for at, seen in history.each(HighWatermarkSeen):
             marks = self._marks.setdefault(seen.log, [])

@@ -31,6 +31,7 @@ from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.control import ControlType, read_marker
 from tests.simulation.actors import current_node
 from tests.simulation.events import LogId
+from tests.simulation.fibers import FIBER
 from tests.simulation.final_state import ProducerSeen, TieredReplica
 from tests.simulation.tier_events import TierBatch, TierCommitted, TierObjectDeleted, TierSegment
 from tests.simulation.workloads import observe, platter
@@ -121,8 +122,9 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
     data = scene.world.bucket.content(path)
     assert data is not None
     header, records = decode_document(data, ManifestHeader, record_from_json)
-    node = current_node()
+    node, fiber = current_node(), FIBER.get()
     assert node is not None
+    assert fiber is not None
     broker_id = int(node.host.removeprefix("broker-"))
     added = tuple(
         _read_segment(scene, log, record.segment)
@@ -143,6 +145,7 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
             records=records,
             added=added,
             log_start=_log_start(scene, log, broker_id),
+            locked_ms=int(fiber.locked_s[0] * 1000),
         )
     )
 
