@@ -97,7 +97,7 @@ def keep_the_tiered_end_over_a_role_change() -> list[Patch]:
 @unhunted
 def commit_after_a_newer_leader_has_begun() -> list[Patch]:
     """A leader that was replaced does not look who leads."""
-    return [(ManifestLog, "_check_leadership", lambda self: None)]
+    return [(ManifestLog, "check_leadership", lambda self: None)]
 
 
 @tier_bug
