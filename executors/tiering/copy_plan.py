@@ -3,11 +3,12 @@
 Owns: the choice and the job.  Must not know when a copy is made, or where the process is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from sparklog.errors import CorruptLogError
-from sparklog.executors.log import AbortedTxn, Log, Segment, aborted_overlapping
+from sparklog.executors.log import AbortedTxn, Log, Segment, Steps, aborted_overlapping
+from sparklog.executors.partition import Partition
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.copy_job import CopyJob
@@ -49,6 +50,15 @@ def next_candidate(
         first = segment.base_offset if remote_end == NO_OFFSET else remote_end
         return Candidate(segment, max(first, segment.base_offset))
     return None
+
+
+def measured_segment(log: Log, segment: Segment) -> Iterator[Steps[object]]:
+    """Work that makes sure of the indexes and the ``.stats`` of a segment.
+
+    Only the first record's range is asked for: the file is written as a whole if it is missing.
+    """
+    yield log.statistics.ensure_time_index(segment)
+    yield log.statistics.ranges(segment.base_offset, segment.base_offset + 1)
 
 
 def epochs_of(log: Log, end_offset: int) -> tuple[EpochStart, ...]:
@@ -118,6 +128,14 @@ def make_job(
         segment_id=names.segment_id(first, leader_epoch, now_ms, nonce),
         bytes_per_second=bytes_per_second,
     )
+
+
+def copy_lag_bytes(partition: Partition) -> int:
+    """Bytes of sealed segments that are to be in the bucket and are not."""
+    if not partition.config.copies_segments:
+        return 0
+    log = partition.log
+    return sum(s.size for s in log.segments[:-1] if s.next_offset > log.tiered_end_offset)
 
 
 def _epochs_from(offset: int, epochs: tuple[EpochStart, ...]) -> tuple[EpochStart, ...]:

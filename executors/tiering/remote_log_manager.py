@@ -13,19 +13,26 @@ disk only: every step is repeated at the next look.
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
-from sparklog.executors.log import EpochEntry, Log, Segment, Steps
+from sparklog.executors.log import EpochEntry
 from sparklog.executors.partition import Partition, TieredStart, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
-from sparklog.executors.tiering.copy_plan import epochs_of, make_job, next_candidate
+from sparklog.executors.tiering.copy_plan import (
+    copy_lag_bytes,
+    epochs_of,
+    make_job,
+    measured_segment,
+    next_candidate,
+)
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.leaving import AskReplicas, RemoteLeaving
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
+from sparklog.executors.tiering.tiered_start import tiered_start
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
@@ -207,11 +214,8 @@ class RemoteLogManager:
 
     async def _look_after(self, partition: Partition) -> None:
         tp = partition.topic_partition
-        led = self._led.get(tp)
-        if led is None or led.partition is not partition:
-            sweep_at_ms = self._replica_manager.monotonic_ms() + FIRST_SWEEP_MS
-            led = self._led[tp] = Leadership(partition, partition.leader_epoch, sweep_at_ms)
-        if led.is_deposed:
+        led = self._leadership(partition)
+        if led is None or led.is_deposed:
             return
         try:
             if led.state is None:
@@ -241,12 +245,31 @@ class RemoteLogManager:
             self.metrics.failures += 1
             logger.exception("the tiering of %s failed; that of other partitions goes on", tp)
 
+    def _leadership(self, partition: Partition) -> Leadership | None:
+        """What is known in the leader epoch of now.
+
+        None if the role has ended while the partition waited for its turn: another broker may lead
+        in the leader epoch that this one follows in.
+        """
+        led = self._led.get(partition.topic_partition)
+        if led is None or not self._still_leads(led):
+            sweep_at_ms = self._replica_manager.monotonic_ms() + FIRST_SWEEP_MS
+            led = Leadership(partition, partition.leader_epoch, sweep_at_ms)
+            if not self._still_leads(led):
+                return None
+            self._led[partition.topic_partition] = led
+        return led
+
     async def _call(self, led: Leadership, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call about a led partition.  Raises SparklogError, also when the role has ended."""
+        self._require_role(led)
         result = await self._remote.call(method, remote_partition(led.partition), *args, **kwargs)
+        self._require_role(led)
+        return result
+
+    def _require_role(self, led: Leadership) -> None:
         if not self._still_leads(led):
             raise _RoleEndedError("this broker does not lead the partition any more")
-        return result
 
     async def _begin(self, led: Leadership) -> None:
         """Take the manifest over, and make log and manifest agree."""
@@ -313,7 +336,7 @@ class RemoteLogManager:
             if candidate is None:
                 return
             tp, generation = partition.topic_partition, log.generation
-            for measured in _measured(log, candidate.segment):
+            for measured in measured_segment(log, candidate.segment):
                 await self._replica_manager.log_workers.run(tp, measured)
             async with self._copying:  # the process makes one copy at a time
                 if not self._still_leads(led) or log.generation != generation:
@@ -362,7 +385,8 @@ class RemoteLogManager:
             await self._advance_log_start(led, offset)
 
     async def _advance_log_start(self, led: Leadership, offset: int) -> None:
-        """Move the log start up to what every replica may lose.  Raises StorageError."""
+        """Move the log start up to what every replica may lose.  Raises SparklogError."""
+        self._require_role(led)
         partition, log, tp = led.partition, led.partition.log, led.partition.topic_partition
         offset = min(offset, partition.high_watermark)
 
@@ -428,7 +452,7 @@ class RemoteLogManager:
                 break
             # The state of producers must not be forgotten: the next segment may have it at its end.
             local_log_start_offset = state.offset + 1
-        return _tiered_start(log_start_offset, state)
+        return tiered_start(log_start_offset, state)
 
     # leading a log that every replica has lost
 
@@ -441,7 +465,7 @@ class RemoteLogManager:
         remote: RemoteLogState = await self._remote.call("state", key)
         if remote.segments:
             state = await self._remote.call("follower_state", key, remote.end_offset)
-            return _tiered_start(remote.log_start_offset, state)
+            return tiered_start(remote.log_start_offset, state)
         start = remote.log_start_offset
         return None if start == NO_OFFSET else TieredStart(start, start, (), None)
 
@@ -465,15 +489,6 @@ class RemoteLogManager:
             logger.log(level, "%s is behind in the remote_dir: %s", tp, error)
 
 
-def _measured(log: Log, segment: Segment) -> Iterator[Steps[object]]:
-    """Work that makes sure of the indexes and the ``.stats`` of a segment.
-
-    Only the first record's range is asked for: the file is written as a whole if it is missing.
-    """
-    yield log.statistics.ensure_time_index(segment)
-    yield log.statistics.ranges(segment.base_offset, segment.base_offset + 1)
-
-
 def _knowledge(partition: Partition) -> tuple[int, int]:
     """What is known of the bucket holds while this stays: the leader, and the topic is tiered."""
     return partition.leader_epoch, partition.log.remote_disable_count
@@ -481,20 +496,3 @@ def _knowledge(partition: Partition) -> tuple[int, int]:
 
 def remote_partition(partition: Partition) -> RemotePartition:
     return RemotePartition(partition.topic_id, partition.topic_partition.partition)
-
-
-def _tiered_start(log_start_offset: int, state: FollowerState) -> TieredStart:
-    return TieredStart(
-        offset=state.offset,
-        log_start_offset=log_start_offset,
-        leader_epochs=tuple(EpochEntry(*each) for each in state.leader_epochs),
-        producer_snapshot=state.producer_snapshot,
-    )
-
-
-def copy_lag_bytes(partition: Partition) -> int:
-    """Bytes of sealed segments that are to be in the bucket and are not."""
-    if not partition.config.copies_segments:
-        return 0
-    log = partition.log
-    return sum(s.size for s in log.segments[:-1] if s.next_offset > log.tiered_end_offset)

@@ -1,9 +1,16 @@
 """Elections of leaders whose log is not what the bucket had, and reads across them."""
 
 import asyncio
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.broker import Broker
+from sparklog.executors.partition import Partition
+from sparklog.executors.tiering import remote_log_manager
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.executors.tiering.remote_log_manager import remote_partition
@@ -11,8 +18,16 @@ from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.service import LeaderLog, RemoteLogService
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import TopicPartition
+from sparklog.wire.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.support.waiting import until
+from tests.unit.executors.broker.broker_rig import Client
+from tests.unit.executors.tiering.test_leaving import held, manager_of
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 
@@ -100,3 +115,91 @@ def test_a_read_that_was_kept_in_an_older_leader_epoch_is_made_anew() -> None:
 
 def _batch(value: bytes) -> bytes:
     return encode_batch([Record(value=value)], base_offset=0)
+
+
+def test_a_leadership_that_ended_before_its_turn_does_not_take_the_manifest_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When its turn comes, the broker follows in the leader epoch of the next leader."""
+    monkeypatch.setattr(remote_log_manager, "AT_ONCE", 1)
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        client = await tiered.client()
+        await client.create_topic("u", replication_factor=2, remote_storage_enable="true")
+        former, heir = tiered.rig.brokers[1], tiered.rig.brokers[2]
+        for name in "tu":
+            await _lead(client, name, former)
+        with held(manager_of(former), "begin_leadership") as go_on:
+            looking = asyncio.create_task(manager_of(former).look_after_all())
+            await asyncio.sleep(0.01)  # one partition is looked after, and the other one waits
+            for name in "tu":
+                await _lead(client, name, heir)
+                await until(partial(_follows, former, name))
+            go_on.set()
+            await looking
+        await manager_of(heir).look_after_all()
+        for name in "tu":
+            assert manager_of(heir).remote_sizes(_partition(heir, name)) is not None, name
+
+    run_tiered(test)
+
+
+def test_a_leadership_that_ended_during_a_call_that_fails_makes_no_other_one() -> None:
+    """The log may be truncated by then: what it has would cut the manifest."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        client = await tiered.client()
+        former, heir = tiered.rig.brokers[1], tiered.rig.brokers[2]
+        await _lead(client, "t", former)
+        log = _partition(former, "t").log
+        await tiered.fill(20)
+        await tiered.tier()
+        assert log.local_log_start_offset > log.log_start_offset
+        log.leader_epochs.clear()
+        manager = manager_of(former)
+        manager._led.clear()
+        asked: list[str] = []
+        real = manager._remote.call
+
+        async def call(name: str, *args: Any, **kwargs: Any) -> Any:
+            asked.append(name)
+            if name == "follower_state":
+                await _lead(client, "t", heir)
+                await until(partial(_follows, former, "t"))
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, "no segment")
+            return await real(name, *args, **kwargs)
+
+        remote: Any = manager._remote
+        remote.call = call
+        await manager.look_after_all()
+        assert asked == ["follower_state"]
+
+    run_tiered(test)
+
+
+def _partition(broker: Broker, topic: str) -> Partition:
+    found = broker.replica_manager.get(TopicPartition(topic, 0))
+    assert found is not None
+    return found
+
+
+def _follows(broker: Broker, topic: str) -> bool:
+    return not _partition(broker, topic).is_leader
+
+
+async def _lead(client: Client, topic: str, broker: Broker) -> None:
+    """Make a broker the preferred leader, and elect it."""
+    leader = broker.options.broker_id
+    replicas = (leader, 3 - leader)
+    partition = ReassignablePartition(partition_index=0, replicas=replicas)
+    await client.ask(
+        AlterPartitionReassignmentsRequest(
+            topics=(ReassignableTopic(name=topic, partitions=(partition,)),)
+        )
+    )
+    await client.ask(
+        ElectLeadersRequest(topic_partitions=(TopicPartitions(topic=topic, partitions=(0,)),))
+    )
+    await until(lambda: _partition(broker, topic).is_leader)

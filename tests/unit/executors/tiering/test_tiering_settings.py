@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sparklog.executors.replica_manager import apply_retention
-from sparklog.executors.tiering.remote_log_manager import copy_lag_bytes
+from sparklog.executors.tiering.copy_plan import copy_lag_bytes
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.types import ResourceType
 from tests.support.waiting import until
