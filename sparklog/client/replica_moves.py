@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparklog.client.admin import Admin
+from sparklog.client.replica_admin import Reassignment
 from sparklog.client.replica_plan import Assignment, plan_replicas
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
 from sparklog.types import CONTROLLER_NODE_ID, TopicPartition
@@ -40,13 +41,22 @@ ShowMoves = Callable[[MoveProgress], None]
 
 async def present_replicas(admin: Admin, topics: Collection[str] = ()) -> Assignment:
     """Replicas by partition (of all topics if none is named); of a partition that moves, the target
-    replicas."""
-    described = await admin.replicas.describe(topics, internal=not topics)
+    replicas.
+
+    A move may begin or end between two requests.  So the moves are asked for before and after the
+    replicas, and tell their targets themselves.
+    """
     moving = await admin.replicas.reassignments()
+    described = await admin.replicas.describe(topics, internal=not topics)
+    moving |= await admin.replicas.reassignments()
     return {
-        tp: tuple(r for r in each.replicas if tp not in moving or r not in moving[tp].removing)
+        tp: _target(moving[tp]) if tp in moving else tuple(each.replicas)
         for tp, each in described.items()
     }
+
+
+def _target(moving: Reassignment) -> tuple[int, ...]:
+    return tuple(each for each in moving.replicas if each not in moving.removing)
 
 
 async def plan_even(
