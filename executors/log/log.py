@@ -342,10 +342,23 @@ class Log(RetainedLog):
 
     # truncating
 
-    def begin_truncation(self, offset: int, *, fully: bool = False) -> None:
+    @property
+    def log_start_to_note(self) -> int:
+        """The log start for the checkpoint.
+
+        If a tiered log is to start later, with new files, the checkpoint has that start before the
+        old files go.  Otherwise the next start could take the records between the old log start and
+        the new files for records in the bucket.
+        """
+        return max(self._log_start_offset, self._truncation.next_log_start)
+
+    def begin_truncation(
+        self, offset: int, *, fully: bool = False, log_starts_there: bool = False
+    ) -> None:
         """Begin a truncation to ``offset``.  Write the broker's checkpoint before ``truncate_to``.
 
-        With ``fully``, the whole log is to be dropped.
+        With ``fully``, all files of the log are to be dropped.  With ``log_starts_there``, the
+        whole log starts at ``offset`` then, so that nothing in the bucket belongs to it.
 
         The recovery point and the log start are lowered here.  Otherwise the next start would take
         a recovery point above the log's end for a loss, and records below an old log start for
@@ -358,7 +371,11 @@ class Log(RetainedLog):
         self.tiered_end_offset = min(self.tiered_end_offset, offset)
         fully = fully or not self._keeps_files(offset)
         starts = self._log_start_offset, self._local_log_start_offset
-        self._take_starts(self._truncation.begin(offset, starts, fully=fully))
+        is_tiered = self.config.remote_storage_enable or starts[0] < starts[1]
+        next_start = offset if log_starts_there and is_tiered else 0
+        self._take_starts(
+            self._truncation.begin(offset, starts, fully=fully, next_log_start=next_start)
+        )
 
     def detach(self) -> FileCache:
         """Use a separate file cache while another thread works on the log.  Returns that cache."""

@@ -52,6 +52,7 @@ class LogTruncation:
         "_segments",
         "_snapshots",
         "_starts_before",
+        "next_log_start",
     )
 
     def __init__(
@@ -76,14 +77,18 @@ class LogTruncation:
         self._producers = roller.producers
         #: The log starts when the truncation began.
         self._starts_before: LogStarts = (0, 0)
+        #: The later log start that the truncation under way leaves; 0 if it leaves none.
+        self.next_log_start = 0
 
-    def begin(self, offset: int, starts: LogStarts, *, fully: bool) -> LogStarts:
+    def begin(
+        self, offset: int, starts: LogStarts, *, fully: bool, next_log_start: int
+    ) -> LogStarts:
         """Lower the recovery point to the lowest end that the truncation may leave.
 
         With ``fully``, nothing is left of the log.  Returns the log starts to use until the
         truncation ends.
         """
-        self._starts_before = starts
+        self._starts_before, self.next_log_start = starts, next_log_start
         if fully:
             starts = min(starts[0], offset), min(starts[1], offset)
             self._flush.begin_truncation(starts[1])
@@ -93,6 +98,7 @@ class LogTruncation:
 
     def end(self, starts: LogStarts) -> LogStarts:
         """End the truncation, completed or abandoned.  Returns the log starts from now on."""
+        self.next_log_start = 0
         return self._starts_before if self._flush.abandon_truncation() else starts
 
     def truncate_to(self, offset: int, config: TopicConfig, now_ms: int) -> None:

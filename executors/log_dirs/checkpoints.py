@@ -44,7 +44,10 @@ class LogCheckpoints:
 
     def allow(self, log: Log) -> bool:
         """Whether the checkpoint on the disk allows the log to be truncated as announced: neither
-        its recovery point nor a log start is above that of the log."""
+        its recovery point nor a log start is above that of the log, and no later log start is to be
+        noted."""
+        if log.log_start_to_note > log.log_start_offset:
+            return False
         tp = log.topic_partition
         log_dir = self._log_dirs.find(tp)
         if log_dir is None or log_dir in self._unsure:
@@ -110,7 +113,7 @@ class LogCheckpoints:
         for log in self._logs_in(log_dir):
             tp = log.topic_partition
             points[tp] = log.recovery_point
-            starts[tp] = max(log.log_start_offset, log_starts.get(tp, 0))
+            starts[tp] = max(log.log_start_to_note, log_starts.get(tp, 0))
             planned = local_log_starts.get(tp, 0)
             if not log.can_delete_local(planned):
                 planned = 0  # the log has been truncated since

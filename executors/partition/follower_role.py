@@ -141,7 +141,7 @@ class FollowerRole:
             return False
         log = self._replica.log
         self._truncate_log = partial(log.truncate_fully_and_start_at, offset)
-        log.begin_truncation(offset, fully=True)
+        log.begin_truncation(offset, fully=True, log_starts_there=True)
         return True
 
     def begin_start_in_tier(self, start: TieredStart, *, leader_epoch: int) -> bool:

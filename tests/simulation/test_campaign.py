@@ -50,6 +50,7 @@ PINNED = {
     1000000: "a torn leader epoch below zero, of the only batch, was led",
     1002640: "garbage was as old as the call that removed it, which had waited for three seconds",
     1003019: "a process that stood still in the middle of a commit was blamed for young garbage",
+    1002460: "a replica that lost power where its log began anew missed deleted records",
     1002978: "a partition that began to move while a plan was made was taken to have no replicas",
     1002999: "a leadership that was over took a manifest over in the epoch of the next leader",
     1040: "a broker died in the middle of a marker, which broke off the simulation",

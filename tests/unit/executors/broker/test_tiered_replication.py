@@ -163,6 +163,22 @@ def test_records_in_the_bucket_are_deleted_at_all_replicas(bucket: Bucket) -> No
     run(test, remote_dir=REMOTE_DIR)
 
 
+def test_a_follower_that_begins_behind_deleted_records_does_not_miss_them_after_a_crash() -> None:
+    async def test(rig: Rig) -> None:
+        leader, follower, client = await moved(rig)
+        wanted = DeleteRecordsPartition(partition_index=0, offset=RECORDS)
+        topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
+        await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
+        await rig.start_broker(follower, new=False)
+        await in_sync(rig, (1, 2))
+        await rig.crash_broker(leader)
+        await rig.lose_power(follower)
+        await rig.start_broker(follower, new=False)
+        assert starts(replica(rig, follower)) == (RECORDS, RECORDS, RECORDS)
+
+    run(test, remote_dir=REMOTE_DIR)
+
+
 def test_a_follower_serves_records_from_the_bucket_too(bucket: Bucket) -> None:
     async def test(rig: Rig) -> None:
         leader, follower, _ = await moved(rig)

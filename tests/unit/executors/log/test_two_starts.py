@@ -35,8 +35,18 @@ def bases(log: Log) -> list[int]:
 
 def reopen(desk: Desk, log: Log, *, clean: bool = False) -> Log:
     """The next process opens the log with the checkpoints as of now."""
-    point, (start, local_start) = log.recovery_point, starts(log)
+    checkpoint = noted(log)
     log.close(0, clean=clean)
+    return open_with(desk, checkpoint, clean=clean)
+
+
+def noted(log: Log) -> tuple[int, int, int]:
+    """The recovery point and log starts that a checkpoint has now."""
+    return log.recovery_point, log.log_start_to_note, log.local_log_start_offset
+
+
+def open_with(desk: Desk, checkpoint: tuple[int, int, int], *, clean: bool = False) -> Log:
+    point, start, local_start = checkpoint
     return desk.open(
         recovery_point=point,
         log_start_offset=start,
@@ -254,6 +264,33 @@ def test_a_log_may_start_in_the_middle_of_what_is_in_the_bucket() -> None:
     log.end_truncation()
     assert (*starts(log), log.log_end_offset) == (10, 70, 70)
     assert starts(reopen(desk, log)) == (10, 70)
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_crash_around_a_full_truncation_leaves_a_log_that_starts_where_its_leaders_does(
+    is_dropped: bool,
+) -> None:
+    """Records below had been deleted: they must not count as records in the bucket."""
+    desk = Desk()
+    log = tiered_log(desk)
+    log.delete_local_segments(log.segments[2].base_offset, 0)
+    log.begin_truncation(110, fully=True, log_starts_there=True)
+    checkpoint = noted(log)
+    if is_dropped:
+        log.truncate_fully_and_start_at(110, 0)
+    log = open_with(desk, checkpoint)
+    assert (*starts(log), log.log_end_offset) == (110, 110, 110)
+    log.check_invariants()
+
+
+def test_a_full_truncation_that_is_abandoned_notes_no_later_log_start() -> None:
+    log = tiered_log(Desk())
+    third = log.segments[2].base_offset
+    log.delete_local_segments(third, 0)
+    before = noted(log)
+    log.begin_truncation(110, fully=True, log_starts_there=True)
+    log.end_truncation()
+    assert noted(log) == before
 
 
 def test_a_topic_that_is_no_longer_tiered_starts_with_its_files_after_a_deletion() -> None:
