@@ -13,6 +13,7 @@ from sparklog.executors.log.retained_log import RetainedLog
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
+from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
 from sparklog.remote_log.manifest import Manifest
@@ -133,11 +134,10 @@ def move_the_log_start_in_the_manifest_first() -> list[Patch]:
     """Retention removes segments from the manifest that the log still shows."""
     real = RemoteLogManager._advance_log_start
 
-    async def advance_log_start(self: RemoteLogManager, partition: Partition, offset: int) -> None:
-        led = self._led.get(partition.topic_partition)
-        if led is not None and led.state is not None and offset > led.state.log_start_offset:
+    async def advance_log_start(self: RemoteLogManager, led: Leadership, offset: int) -> None:
+        if led.state is not None and offset > led.state.log_start_offset:
             led.state = await self._call(led, "move_log_start", offset, self._now_ms())
-        await real(self, partition, offset)
+        await real(self, led, offset)
 
     return [(RemoteLogManager, "_advance_log_start", advance_log_start)]
 
