@@ -17,7 +17,7 @@ from sparklog.executors.log.retention import NO_LIMITS, RetentionLimits, count_d
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.truncation import LogStarts
 from sparklog.storage_backends.base import FileHalf
-from sparklog.types import TopicPartition
+from sparklog.types import MAX_INT64, TopicPartition
 
 
 class RetainedLog(DurableLog):
@@ -97,11 +97,16 @@ class RetainedLog(DurableLog):
         self.leader_epochs.truncate_from_start(offset, self.log_end_offset)
         return True
 
-    def delete_old_segments(self, now_ms: int, stable_offset: int) -> int:
+    def delete_old_segments(
+        self, now_ms: int, stable_offset: int, *, noted_log_start: int = MAX_INT64
+    ) -> int:
         """Apply retention by time, size and log start, to segments below ``stable_offset``.
 
         In a tiered log only the log start counts: ``local_retention_offset`` has the other rules.
         The same holds for a log that leaves the bucket, while there are records in the bucket only.
+        Its files go once the checkpoint has the log start: ``noted_log_start`` is what it has.
+        Otherwise the next start could take the records between an older log start and the first
+        file for records in the bucket.
         Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
@@ -112,8 +117,12 @@ class RetainedLog(DurableLog):
         is_tiered = config.remote_storage_enable or (
             config.leaves_remote_storage and self._log_start_offset < self._local_log_start_offset
         )
-        limits = NO_LIMITS if is_tiered else RetentionLimits.whole_log(config)
-        count = self._count_deletable(limits, now_ms, stable_offset)
+        if is_tiered:
+            log_start = min(self._log_start_offset, noted_log_start)
+            count = self._count_deletable(NO_LIMITS, now_ms, stable_offset, log_start)
+        else:
+            limits = RetentionLimits.whole_log(config)
+            count = self._count_deletable(limits, now_ms, stable_offset, self._log_start_offset)
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
         try:
@@ -127,11 +136,13 @@ class RetainedLog(DurableLog):
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
 
-    def _count_deletable(self, limits: RetentionLimits, now_ms: int, stable_offset: int) -> int:
+    def _count_deletable(
+        self, limits: RetentionLimits, now_ms: int, stable_offset: int, log_start_offset: int
+    ) -> int:
         return count_deletable(
             self.segments,
             limits=limits,
-            log_start_offset=self._log_start_offset,
+            log_start_offset=log_start_offset,
             log_end_offset=self.log_end_offset,
             stable_offset=stable_offset,
             now_ms=now_ms,
@@ -142,7 +153,8 @@ class RetainedLog(DurableLog):
 
         It is for a log that is copied no more, once all older records, in the bucket, are gone.
         """
-        count = self._count_deletable(RetentionLimits.whole_log(self.config), now_ms, stable_offset)
+        limits = RetentionLimits.whole_log(self.config)
+        count = self._count_deletable(limits, now_ms, stable_offset, self._log_start_offset)
         is_all = count == len(self._segments)
         return self.log_end_offset if is_all else self._segments[count].base_offset
 
@@ -156,6 +168,7 @@ class RetainedLog(DurableLog):
             RetentionLimits(*self.config.local_retention),
             now_ms,
             min(stable_offset, self.tiered_end_offset),
+            self._log_start_offset,
         )
         # The active segment is not in the bucket.
         first = self._segments[min(count, len(self._segments) - 1)].base_offset

@@ -59,6 +59,13 @@ class LogCheckpoints:
             and on_disk.local_log_starts.get(tp, 0) <= log.local_log_start_offset
         )
 
+    def log_start_of(self, tp: TopicPartition) -> int:
+        """The log start that is certainly on the disk; 0 if none is."""
+        log_dir = self._log_dirs.find(tp)
+        if log_dir is None or log_dir in self._unsure:
+            return 0
+        return self._written.get(log_dir, log_dir.noted).log_starts.get(tp, 0)
+
     async def note(self, opened: Iterable[TopicPartition]) -> None:
         """Write newly opened logs into the checkpoint before they take records.
 

@@ -27,7 +27,9 @@ def apply_retention(replica_manager: ReplicaManager) -> None:
         log_start_offset = partition.log.log_start_offset
         try:
             deleted = partition.log.delete_old_segments(
-                now_ms, partition.unclamped_last_stable_offset
+                now_ms,
+                partition.unclamped_last_stable_offset,
+                noted_log_start=replica_manager.checkpoints.log_start_of(partition.topic_partition),
             )
             replica_manager.counters.segments_deleted += deleted
         except SparklogError as error:

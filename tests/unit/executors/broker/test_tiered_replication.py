@@ -8,6 +8,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors import broker as broker_module
 from sparklog.executors.log import EpochEntry
 from sparklog.executors.partition import Partition, TieredStart, TieredState
+from sparklog.executors.replica_manager import apply_retention
 from sparklog.executors.replication import Replication
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
@@ -159,6 +160,31 @@ def test_records_in_the_bucket_are_deleted_at_all_replicas(bucket: Bucket) -> No
         await rig.crash_broker(leader)
         await rig.start_broker(leader, new=False)
         assert starts(replica(rig, leader)) == (2, LOCAL_START, RECORDS)
+
+    run(test, remote_dir=REMOTE_DIR)
+
+
+def test_a_follower_deletes_files_once_its_checkpoint_has_the_log_start(bucket: Bucket) -> None:
+    """Otherwise deleted records would count as records in the bucket after a crash."""
+
+    async def test(rig: Rig) -> None:
+        leader, follower, client = await moved(rig)
+        bucket.found = start_at(rig, leader)
+        await rig.start_broker(follower, new=False)
+        await in_sync(rig, (1, 2))
+        replica_manager, log = rig.brokers[follower].replica_manager, replica(rig, follower).log
+        assert (await client.produce("t", batch(b"more"))).error_code == 0
+        await until(lambda: log.log_end_offset == RECORDS + 1)
+        first, second = (log.segments[index].base_offset for index in (0, 1))
+        wanted = DeleteRecordsPartition(partition_index=0, offset=second)
+        topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
+        await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
+        await until(lambda: log.log_start_offset == second)
+        apply_retention(replica_manager)
+        assert log.segments[0].base_offset == first
+        await replica_manager.checkpoints.write()
+        apply_retention(replica_manager)
+        assert log.segments[0].base_offset == second
 
     run(test, remote_dir=REMOTE_DIR)
 

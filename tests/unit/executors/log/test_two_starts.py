@@ -266,6 +266,22 @@ def test_a_log_may_start_in_the_middle_of_what_is_in_the_bucket() -> None:
     assert starts(reopen(desk, log)) == (10, 70)
 
 
+def test_files_below_the_log_start_stay_until_the_checkpoint_has_it() -> None:
+    """Otherwise the deleted records would count as records in the bucket after a crash."""
+    desk = Desk()
+    log = tiered_log(desk)
+    third, fourth, fifth = (log.segments[index].base_offset for index in (2, 3, 4))
+    log.delete_local_segments(third, 0)
+    checkpoint = noted(log)
+    assert log.advance_log_start(fifth)
+    assert log.delete_old_segments(0, 100, noted_log_start=checkpoint[1]) == 0
+    assert log.delete_old_segments(0, 100, noted_log_start=fourth) == 1
+    assert bases(log)[0] == fourth
+    log.check_invariants()
+    assert log.delete_old_segments(0, 100, noted_log_start=noted(log)[1]) == 1
+    assert starts(reopen(desk, log)) == (fifth, fifth)
+
+
 @pytest.mark.parametrize("is_dropped", [False, True])
 def test_a_crash_around_a_full_truncation_leaves_a_log_that_starts_where_its_leaders_does(
     is_dropped: bool,
