@@ -24,7 +24,7 @@ from sparklog.wire.records.batch import (
     read_header,
 )
 
-#: Bytes of each read behind the first one, unless a batch is larger.
+#: Bytes of each read behind the first one by default, unless a batch is larger.
 WINDOW_BYTES: Final = 256 * 1024
 
 #: Entries are that far apart where batches are so large that each of them has an entry, probably.
@@ -48,8 +48,10 @@ class BatchWalk:
         offset_index: bytes,
         offset: int,
         bytes_wanted: int,
+        bytes_behind: int = WINDOW_BYTES,
     ) -> None:
-        """``bytes_wanted`` from ``offset`` on are read at once, with the bytes before them."""
+        """``bytes_wanted`` from ``offset`` on are read at once, with the bytes before them; and of
+        what follows, ``bytes_behind`` at once."""
         self._read = read
         self._path = path
         self._segment = segment
@@ -69,7 +71,7 @@ class BatchWalk:
         self._marked = NO_POSITION
         self._left = bytearray()
         self._start_at(begin, begin.offset, self._lead + bytes_wanted)
-        self._begin, self._bytes_wanted = begin, bytes_wanted
+        self._begin, self._bytes_wanted, self._bytes_behind = begin, bytes_wanted, bytes_behind
 
     def _start_at(self, entry: OffsetPosition, lowest_offset: int, window_bytes: int) -> None:
         #: The position of the present batch.
@@ -128,13 +130,13 @@ class BatchWalk:
         self._header = self._anchor = None
         return batch
 
-    def mark(self) -> None:
-        """Keep what is taken from now on, for ``taken``."""
-        self._marked = self.position
+    def mark(self, *, keeps: bool) -> None:
+        """Keep what is taken from now on, for ``taken``; or keep nothing more."""
+        self._marked = self.position if keeps else NO_POSITION
         self._left = bytearray()
 
     def taken(self) -> Buffer:
-        """The bytes of all batches that were taken since ``mark``."""
+        """The bytes of all batches that were taken since ``mark``, which keeps them."""
         window = self._window_from(self._marked)
         return self._left + window if self._left else window
 
@@ -164,7 +166,7 @@ class BatchWalk:
             if self._marked != NO_POSITION:
                 self._left += self._window_from(self._marked)
             self._window, self._window_start, index = window, self.position, 0
-            self._window_bytes = WINDOW_BYTES
+            self._window_bytes = self._bytes_behind
         return self._window[index : index + size]
 
     def _error(self, reason: str) -> DamagedObjectError:

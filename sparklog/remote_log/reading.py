@@ -6,11 +6,11 @@ segment at a time.  Must not know manifests, brokers, or whether a read reaches 
 No object is trusted: a byte that has changed since the copy is an error, or does not matter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from sparklog.errors import DecodeError, SparklogError
+from sparklog.errors import DecodeError
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted, overlapping
 from sparklog.remote_log.batch_walk import WINDOW_BYTES, BatchWalk
@@ -87,22 +87,71 @@ class RemoteReader:
         ``max_bytes``, but with ``min_one`` at least one batch is read.  Batches before a damaged
         batch are returned; DamagedObjectError is raised when it is the first batch.
         """
+        [found] = self.reads(
+            segment,
+            offset,
+            max_bytes,
+            1,
+            end_offset=end_offset,
+            min_one=min_one,
+            with_aborted=with_aborted,
+            takes_files=takes_files,
+        )
+        return found
+
+    def reads(
+        self,
+        segment: RemoteSegment,
+        offset: int,
+        max_bytes: int,
+        count: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        with_aborted: bool = False,
+        takes_files: bool = False,
+    ) -> Iterator[RemoteRead]:
+        """Up to ``count`` reads, each from the end of the one before it on; at least one.
+
+        They cost less than as many calls of ``read_batches``.  The iteration raises what these
+        would raise.
+        """
         assert segment.base_offset <= offset < segment.next_offset, (segment, offset)
-        walk = self._walk(segment, offset, max_bytes)
+        end = min(end_offset, segment.next_offset)
+        walk = self._walk(segment, offset, max_bytes, WINDOW_BYTES if count == 1 else max_bytes)
         walk.skip_to(offset)
-        position = walk.position
-        first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
-        if first_offset == NO_OFFSET:
-            return RemoteRead(b"", offset, offset)
-        aborted: tuple[RemoteAbortedTxn, ...] = ()
-        if with_aborted:
-            aborted = overlapping(self._aborted(segment), offset, next_offset)
-        if takes_files:
-            path = names.log_object(self._folder, segment.segment_id)
-            pieces = self._find_pieces(path, position, walk.position - position)
-            if pieces:
-                return RemoteRead(b"", first_offset, next_offset, aborted, tuple(pieces))
-        return RemoteRead(walk.taken(), first_offset, next_offset, aborted)
+        for _ in range(count):
+            position = walk.position
+            walk.mark(keeps=not takes_files)
+            first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
+            if first_offset == NO_OFFSET:
+                yield RemoteRead(b"", offset, offset)
+                return
+            aborted: tuple[RemoteAbortedTxn, ...] = ()
+            if with_aborted:
+                aborted = overlapping(self._aborted(segment), offset, next_offset)
+            read = RemoteRead(b"", first_offset, next_offset, aborted)
+            if not takes_files:
+                read = read._replace(data=walk.taken())
+            elif pieces := self._pieces(segment, position, walk.position):
+                read = read._replace(pieces=pieces)
+            else:
+                read = self.read_batches(
+                    segment,
+                    offset,
+                    max_bytes,
+                    end_offset=end_offset,
+                    min_one=min_one,
+                    with_aborted=with_aborted,
+                )
+            yield read
+            offset = next_offset
+            if offset >= end:
+                return
+
+    def _pieces(self, segment: RemoteSegment, start: int, stop: int) -> tuple[FilePiece, ...]:
+        path = names.log_object(self._folder, segment.segment_id)
+        return tuple(self._find_pieces(path, start, stop - start))
 
     def find_timestamp(
         self,
@@ -208,10 +257,16 @@ class RemoteReader:
         self._cache.put(key, entries, len(entries) * _ABORTED_BYTES)
         return entries
 
-    def _walk(self, segment: RemoteSegment, offset: int, bytes_wanted: int) -> BatchWalk:
+    def _walk(
+        self,
+        segment: RemoteSegment,
+        offset: int,
+        bytes_wanted: int,
+        bytes_behind: int = WINDOW_BYTES,
+    ) -> BatchWalk:
         path = names.log_object(self._folder, segment.segment_id)
         index = self.part(segment, PartName.OFFSET_INDEX) or b""
-        return BatchWalk(self._read, path, segment, index, offset, bytes_wanted)
+        return BatchWalk(self._read, path, segment, index, offset, bytes_wanted, bytes_behind)
 
     def _first_candidate(self, segment: RemoteSegment, timestamp: int, start_offset: int) -> int:
         """No record from ``start_offset`` on below this offset is at or above ``timestamp``."""
@@ -229,30 +284,11 @@ class RemoteReader:
         return names.indexes_object(self._folder, segment.segment_id)
 
 
-def reads_in_a_row(
-    read: Callable[[int], RemoteRead], offsets: range, count: int
-) -> list[RemoteRead]:
-    """Up to ``count`` reads, at least one, each from the end of the one before it on.
-
-    Raises the error of the first one, and ends at that of another.
-    """
-    found = [read(offsets.start)]
-    while len(found) < count and offsets.start < found[-1].next_offset < offsets.stop:
-        try:
-            found.append(read(found[-1].next_offset))
-        except SparklogError:
-            break
-        if found[-1].next_offset == found[-2].next_offset:
-            break
-    return found
-
-
 def _take_batches(
     walk: BatchWalk, max_bytes: int, end_offset: int, min_one: bool
 ) -> tuple[int, int]:
     """Take the batches of a read; their first and next offsets, NO_OFFSET without batches."""
     first_offset = next_offset = NO_OFFSET
-    walk.mark()
     limit = walk.position + max_bytes
     try:
         while walk.position + BATCH_OVERHEAD <= limit or (min_one and first_offset == NO_OFFSET):

@@ -12,6 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -32,7 +33,8 @@ from sparklog.remote_log.open_manifests import (
 )
 from sparklog.remote_log.owner import check_store, owner_of
 from sparklog.remote_log.parts import PartCache, ReadObject
-from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader, reads_in_a_row
+from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
+from sparklog.remote_log.reads_in_a_row import reads_in_a_row
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.states import FollowerState, RemoteLogState, state_of
@@ -329,52 +331,38 @@ class RemoteLogService:
         return self._manifests.look(partition, state_of, refreshes=True)
 
     def read(
-        self,
-        partition: RemotePartition,
-        offset: int,
-        max_bytes: int,
-        *,
-        with_aborted: bool,
-        leader_epoch: int = NO_LEADER_EPOCH,
-        takes_files: bool = False,
+        self, partition: RemotePartition, offset: int, max_bytes: int, **how: Any
     ) -> RemoteRead:
         """Read whole batches from the batch that holds ``offset`` on, at least one.
 
-        ``takes_files``: the caller reads the files that the result names, or asks again.
+        See ``read_several``.
+        """
+        [found] = self.read_several(partition, range(offset, offset + 1), max_bytes, 1, **how)
+        return found
+
+    def read_several(
+        self,
+        partition: RemotePartition,
+        offsets: range,
+        max_bytes: int,
+        count: int,
+        *,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        **how: Any,
+    ) -> Sequence[RemoteRead]:
+        """Up to ``count`` reads of ``max_bytes``, one behind the other, within ``offsets``.
 
         ``leader_epoch`` is the newest one that the caller knows of.  A manifest of an older leader
         is read again first, because it may have segments that an unclean election has removed.
-
-        Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the offset, or it lies below the
-        log start.
-        """
-
-        def find(manifest: Manifest) -> RemoteSegment | None:
-            start = manifest.log_start_offset
-            return None if start is not None and offset < start else manifest.segment_at(offset)
-
-        def use(segment: RemoteSegment) -> RemoteRead:
-            found = self._reader(partition, segment).read_batches(
-                segment,
-                offset,
-                max_bytes,
-                end_offset=segment.next_offset,
-                with_aborted=with_aborted,
-                takes_files=takes_files,
-            )
-            return found._replace(data=bytes(found.data))
-
-        return self._in_segment(partition, offset, find, use, leader_epoch)
-
-    def read_several(
-        self, partition: RemotePartition, offsets: range, max_bytes: int, count: int, **how: Any
-    ) -> Sequence[RemoteRead]:
-        """Up to ``count`` times ``read``, one behind the other, within ``offsets``.
-
-        Raises the error of the first one; who asks for the others gets theirs.
+        For ``how``, and what is raised, see ``reads_in_a_row``.
         """
         return reads_in_a_row(
-            lambda offset: self.read(partition, offset, max_bytes, **how), offsets, count
+            lambda offset, find, use: self._in_segment(partition, offset, find, use, leader_epoch),
+            partial(self._reader, partition),
+            offsets,
+            max_bytes,
+            count,
+            **how,
         )
 
     def find_timestamp(

@@ -148,6 +148,33 @@ def test_who_takes_files_is_told_where_they_are(in_memory: TieredLog) -> None:
     assert service.read(PARTITION, offset, 300, with_aborted=True, takes_files=True) == plain
 
 
+@pytest.mark.parametrize("window_bytes", [100, 10**6])
+def test_several_reads_that_take_files_are_those_that_do_not(
+    in_memory: TieredLog, monkeypatch: pytest.MonkeyPatch, window_bytes: int
+) -> None:
+    monkeypatch.setattr("sparklog.remote_log.batch_walk.WINDOW_BYTES", window_bytes)
+    cached: set[str] = set()
+
+    def find_pieces(path: str, offset: int, size: int) -> list[FilePiece]:
+        return [FilePiece(path, offset, size)] if path in cached else []
+
+    service = service_of(in_memory.store, find_pieces=find_pieces)
+    offsets = range(1, in_memory.end)
+    plain = service.read_several(PARTITION, offsets, 300, 1000, with_aborted=True)
+    half = [names.log_object(SEGMENTS, each.segment_id) for each in in_memory.segments[::2]]
+    cached.update(half)
+    found = service.read_several(PARTITION, offsets, 300, 1000, with_aborted=True, takes_files=True)
+    assert {piece.name for read in found for piece in read.pieces} == cached
+    read_back = [
+        read._replace(
+            data=read.data + b"".join(in_memory.store.read(*piece) for piece in read.pieces),
+            pieces=(),
+        )
+        for read in found
+    ]
+    assert read_back == plain
+
+
 def test_reads_go_through_the_cache_with_the_sizes_of_the_objects(in_memory: TieredLog) -> None:
     sizes: dict[str, int] = {}
 
