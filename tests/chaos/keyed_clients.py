@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Place
 
 from sparklog.executors.log.names import CLEAN_OFFSET, LOG_SUFFIX
 from sparklog.executors.log.offset_file import decode_offset
-from sparklog.types import TopicPartition
+from sparklog.types import NO_OFFSET, TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
 from tests.chaos.chaos_clients import DELIVERY_MS_MAX, LOOK_SECONDS, PASSING, Load
@@ -99,8 +99,7 @@ def _delivered(
         keyed.load.complaints.append(f"keyed-producer: a record was not delivered: {error}")
         return
     offset = message.offset()
-    assert offset is not None
-    write.acked_ms, write.offset = keyed.now_ms, offset
+    write.acked_ms, write.offset = keyed.now_ms, NO_OFFSET if offset is None else offset
     keyed.load.counters["keyed_records_acked"] += 1
 
 

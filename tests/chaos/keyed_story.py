@@ -17,6 +17,8 @@ class KeyedWrite:
     """A record that was sent to a partition; ``value`` None is a tombstone.
 
     Times are milliseconds of the run; ``acked_ms`` and ``offset`` come with the acknowledgement.
+    librdkafka acknowledges without an offset when a broker refuses a repeat of a batch that it does
+    not remember, though later batches of the producer were acknowledged.
     """
 
     partition: int
@@ -80,8 +82,10 @@ def stale_keys(writes: Sequence[KeyedWrite], passage: Passage) -> list[str]:
         if record is None:
             if newest.value is not None and not _may_be_deleted(written, newest, passage):
                 found.append(_says(passage, key, "is missing", newest))
-        elif record.offset < newest.offset:
-            found.append(_says(passage, key, f"has its value of offset {record.offset}", newest))
+            continue
+        told = next((write for write in reversed(acked) if write.offset != NO_OFFSET), newest)
+        if record.offset < told.offset:
+            found.append(_says(passage, key, f"has its value of offset {record.offset}", told))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from sparklog.types import NO_OFFSET
 from tests.chaos.keyed_story import (
     KeyedRecord,
     KeyedReplica,
@@ -54,6 +55,13 @@ def test_the_last_acknowledged_value_of_every_key_is_there() -> None:
         "r: a of partition 0 has its value of offset 0, its value at offset 2 was acknowledged "
         "38 ms before"
     ]
+
+
+def test_a_value_may_be_acknowledged_without_its_offset() -> None:
+    writes = [*WRITES, written(b"a", b"5", NO_OFFSET, 20)]
+    assert stale_keys(writes, passage((6, b"a", b"5"), *LAST[1:])) == []
+    assert len(stale_keys(writes, passage((0, b"a", b"1"), *LAST[1:]))) == 1
+    assert len(stale_keys(writes, passage(*LAST[1:]))) == 1
 
 
 def test_a_deleted_key_does_not_come_back() -> None:
