@@ -181,9 +181,9 @@ class ChunkCache:
             return memoryview(b"")
         pieces = self._pieces(object_path, offset, end)
         keys = [piece.key for piece in pieces]
-        sources, planned = self._find_sources(keys, object_size, reads_on=reads_on)
         found = self._memory().room(end - offset)
         filled = 0
+        sources, planned = self._find_sources(keys, object_size, reads_on=reads_on)
         try:
             for fetch in planned:
                 self._submit(partial(self._carry_out_in_background, fetch))
@@ -300,8 +300,9 @@ class ChunkCache:
         """Read from a chunk, and unpin it; False if its file is damaged."""
         found = self._fetched(source) if isinstance(source, _Fetch) else source
         if isinstance(found, bytes):
-            target[:] = found[piece.start : piece.stop]
-            return True
+            data = found[piece.start : piece.stop]
+            target[: len(data)] = data
+            return len(data) == len(target)
         try:
             return self._read_file(found, piece.start, target)
         finally:

@@ -145,9 +145,10 @@ class RemoteReader:
                     with_aborted=with_aborted,
                 )
             yield read
-            offset = next_offset
-            if offset >= end:
+            # Bytes that were read twice may have been damaged meanwhile.
+            if read.next_offset != next_offset or next_offset >= end:
                 return
+            offset = next_offset
 
     def _pieces(self, segment: RemoteSegment, start: int, stop: int) -> tuple[FilePiece, ...]:
         path = names.log_object(self._folder, segment.segment_id)

@@ -55,10 +55,12 @@ class _Read(NamedTuple):
 
 
 class DirectReads:
-    """Iterates over the batches of a range, as ``RangeFetcher`` does.
+    """Iterates over the batches of a range as far as they are in the bucket, as ``RangeFetcher``
+    does.
 
     When the iteration ends, ``offset`` is the end of the range, or the offset from which brokers
-    must read; that is logged.  Iterating raises CorruptBatchError for objects that are damaged,
+    must read.  The last batch may reach above what the plan wants of the bucket.  It is logged when
+    brokers take over earlier.  Iterating raises CorruptBatchError for objects that are damaged,
     unless the options skip such records.
     """
 
@@ -72,13 +74,14 @@ class DirectReads:
     ) -> None:
         self.offset = item.start
         self._range = item
+        self._end = _end_in_bucket(item)
         self._ranges = ranges
         self._corrupt = corrupt
         self._reads = _SegmentReads(item, source, ranges.read_into, isolation)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
         """Pairs of the first wanted offset and the batches from there on."""
-        end = self._range.end
+        end = self._end
         thread = ThreadPoolExecutor(1, "direct-reads")
         pending: Future[_Read] | None = None
         try:
@@ -104,10 +107,9 @@ class DirectReads:
             self._ranges.close()
 
     def _skip(self, error: DamagedObjectError) -> None:
-        self._corrupt.skip_or_raise(
-            max(self.offset, error.first_offset), error.end_offset - 1, error
-        )
-        self.offset = min(max(error.end_offset, self.offset + 1), self._range.end)
+        end = min(max(error.end_offset, self.offset + 1), self._end)
+        self._corrupt.skip_or_raise(max(self.offset, error.first_offset), end - 1, error)
+        self.offset = end
 
     def _give_up(self, error: SparklogError) -> None:
         log.warning(
@@ -125,6 +127,7 @@ class _SegmentReads:
     ) -> None:
         assert item.topic_id is not None, "the bucket knows topics by their ids"
         self._range = item
+        self._end = _end_in_bucket(item)
         self._source = source
         self._read_url = read_url
         self._committed = isolation is Isolation.READ_COMMITTED
@@ -152,7 +155,7 @@ class _SegmentReads:
 
     def _read(self, offset: int) -> _Read:
         start = offset
-        while offset < self._range.end:
+        while offset < self._end:
             opened = self._opened(self._source.at(offset))
             segment = opened.segment
             wanted = opened.next_wanted(offset)
@@ -184,7 +187,7 @@ class _SegmentReads:
                 crc_checked=True,
             )
             return _Read(offset, min(read.next_offset, self._range.end), fetched)
-        return _Read(start, self._range.end, None)
+        return _Read(start, self._end, None)
 
     def _opened(self, signed: SignedSegment) -> "_OpenSegment":
         opened = self._open
@@ -197,6 +200,10 @@ class _SegmentReads:
             )
         opened.objects.signed = signed
         return opened
+
+
+def _end_in_bucket(item: OffsetRange) -> int:
+    return item.end if item.remote is None else min(item.end, item.remote.end)
 
 
 class _OpenSegment:

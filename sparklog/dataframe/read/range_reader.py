@@ -28,8 +28,7 @@ def read_range(
         from sparklog.dataframe.read.segment_source import source_of
         from sparklog.storage_backends.url_ranges import UrlRanges
 
-        part = replace(item, end=min(item.end, item.remote.end))
-        direct = DirectReads(part, source_of(client, part), UrlRanges(), options.isolation, corrupt)
+        direct = DirectReads(item, source_of(client, item), UrlRanges(), options.isolation, corrupt)
         yield from direct
         if direct.offset >= item.end:
             return

@@ -167,6 +167,36 @@ def test_a_direct_read_gives_what_the_log_has(bucket: Bucket, isolation: Isolati
         assert (reading.direct.offset, reading.source.asked) == (end, 0)
 
 
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_the_brokers_go_on_where_the_last_batch_of_the_bucket_ends(
+    bucket: Bucket, isolation: Isolation
+) -> None:
+    """The files of a leader may begin inside a segment of an earlier one, or inside a batch."""
+    everything = local_offsets(bucket, 0, bucket.end, isolation)
+    for end in range(1, bucket.end):
+        item = bucket.range()
+        assert item.remote is not None
+        item = replace(item, remote=replace(item.remote, end=end))
+        reading = Reading(bucket, item, isolation=isolation)
+        found = reading.offsets()
+        goes_on = reading.direct.offset
+        assert end <= goes_on <= bucket.end
+        assert found == [offset for offset in everything if offset < goes_on], end
+
+
+def test_damage_is_left_out_up_to_where_the_brokers_begin(bucket: Bucket) -> None:
+    whole = bucket.rich.bucket.read(log_path(bucket.segments[1]))
+    header, position = next(
+        (header, position) for header, position in iter_batches(whole) if header.record_count > 1
+    )
+    flip(bucket, log_path(bucket.segments[1]), position + header.size - 1)
+    item, end = bucket.range(), header.last_offset
+    assert item.remote is not None
+    reading = Reading(bucket, replace(item, remote=replace(item.remote, end=end)), fail=False)
+    assert max(reading.offsets()) < header.base_offset
+    assert (reading.corrupt.batches, reading.direct.offset) == (1, end)
+
+
 def test_the_reads_of_a_segment_overlap_but_their_requests_do_not(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
