@@ -8,7 +8,7 @@ No object is trusted: a byte that has changed since the copy is an error, or doe
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log import names
@@ -71,32 +71,10 @@ class RemoteReader:
         self._cache = cache
 
     def read_batches(
-        self,
-        segment: RemoteSegment,
-        offset: int,
-        max_bytes: int,
-        *,
-        end_offset: int,
-        min_one: bool = True,
-        with_aborted: bool = False,
-        takes_files: bool = False,
+        self, segment: RemoteSegment, offset: int, max_bytes: int, **how: Any
     ) -> RemoteRead:
-        """Read whole batches from the batch that holds ``offset`` on, as ``Log.read`` does.
-
-        ``offset`` is in the segment.  The batches end below ``end_offset`` and have at most
-        ``max_bytes``, but with ``min_one`` at least one batch is read.  Batches before a damaged
-        batch are returned; DamagedObjectError is raised when it is the first batch.
-        """
-        [found] = self.reads(
-            segment,
-            offset,
-            max_bytes,
-            1,
-            end_offset=end_offset,
-            min_one=min_one,
-            with_aborted=with_aborted,
-            takes_files=takes_files,
-        )
+        """The first of ``reads``."""
+        [found] = self.reads(segment, offset, max_bytes, 1, **how)
         return found
 
     def reads(
@@ -111,10 +89,12 @@ class RemoteReader:
         with_aborted: bool = False,
         takes_files: bool = False,
     ) -> Iterator[RemoteRead]:
-        """Up to ``count`` reads, each from the end of the one before it on; at least one.
+        """Up to ``count`` reads, at least one, each from the end of the one before it on.
 
-        They cost less than as many calls of ``read_batches``.  The iteration raises what these
-        would raise.
+        A read has whole batches from the batch that holds ``offset`` on, as one of ``Log.read``
+        has.  ``offset`` is in the segment.  The batches end below ``end_offset`` and have at most
+        ``max_bytes``, but with ``min_one`` at least one batch is read.  Batches before a damaged
+        batch are returned; DamagedObjectError is raised when it is the first batch of a read.
         """
         assert segment.base_offset <= offset < segment.next_offset, (segment, offset)
         end = min(end_offset, segment.next_offset)
