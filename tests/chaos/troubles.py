@@ -209,6 +209,6 @@ _FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.hang_control_plane: 1,
 }
 _BUCKET_FAULTS: dict[Callable[[Troubles], None], int] = {
-    Troubles.kill_tiering: 3,
-    Troubles.take_bucket_away: 3,
+    Troubles.kill_tiering: 5,
+    Troubles.take_bucket_away: 4,
 }
