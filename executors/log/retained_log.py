@@ -118,11 +118,10 @@ class RetainedLog(DurableLog):
             config.leaves_remote_storage and self._log_start_offset < self._local_log_start_offset
         )
         if is_tiered:
-            log_start = min(self._log_start_offset, noted_log_start)
-            count = self._count_deletable(NO_LIMITS, now_ms, stable_offset, log_start)
+            count = self._count_deletable(NO_LIMITS, now_ms, stable_offset, noted_log_start)
         else:
             limits = RetentionLimits.whole_log(config)
-            count = self._count_deletable(limits, now_ms, stable_offset, self._log_start_offset)
+            count = self._count_deletable(limits, now_ms, stable_offset)
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
         try:
@@ -137,12 +136,16 @@ class RetainedLog(DurableLog):
         return count
 
     def _count_deletable(
-        self, limits: RetentionLimits, now_ms: int, stable_offset: int, log_start_offset: int
+        self,
+        limits: RetentionLimits,
+        now_ms: int,
+        stable_offset: int,
+        noted_log_start: int = MAX_INT64,
     ) -> int:
         return count_deletable(
             self.segments,
             limits=limits,
-            log_start_offset=log_start_offset,
+            log_start_offset=min(self._log_start_offset, noted_log_start),
             log_end_offset=self.log_end_offset,
             stable_offset=stable_offset,
             now_ms=now_ms,
@@ -153,8 +156,7 @@ class RetainedLog(DurableLog):
 
         It is for a log that is copied no more, once all older records, in the bucket, are gone.
         """
-        limits = RetentionLimits.whole_log(self.config)
-        count = self._count_deletable(limits, now_ms, stable_offset, self._log_start_offset)
+        count = self._count_deletable(RetentionLimits.whole_log(self.config), now_ms, stable_offset)
         is_all = count == len(self._segments)
         return self.log_end_offset if is_all else self._segments[count].base_offset
 
@@ -168,7 +170,6 @@ class RetainedLog(DurableLog):
             RetentionLimits(*self.config.local_retention),
             now_ms,
             min(stable_offset, self.tiered_end_offset),
-            self._log_start_offset,
         )
         # The active segment is not in the bucket.
         first = self._segments[min(count, len(self._segments) - 1)].base_offset

@@ -127,8 +127,9 @@ MINIMUMS = {
     "transactions aborted": 5,
     "cleaners killed": 2,
 }
-#: Seven to ten of these faults are to be expected in ten minutes.
-BUCKET_MINIMUMS = {"segments copied": 200, "buckets away": 3, "tiering processes killed": 3}
+#: Runs of ten minutes had 14 to 16 buckets away, and 2 to 4 tiering processes killed before these
+#: came more often.
+BUCKET_MINIMUMS = {"segments copied": 200, "buckets away": 5, "tiering processes killed": 3}
 MINIMUMS_OF_MINUTES = 10
 #: Chance decides whether two minutes see any (0 to 30 truncations, 0 to 5 aborts), so a shorter run
 #: need not.

@@ -74,14 +74,13 @@ class DirectReads:
     ) -> None:
         self.offset = item.start
         self._range = item
-        self._end = _end_in_bucket(item)
         self._ranges = ranges
         self._corrupt = corrupt
         self._reads = _SegmentReads(item, source, ranges.read_into, isolation)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
         """Pairs of the first wanted offset and the batches from there on."""
-        end = self._end
+        end = self._range.remote_end
         thread = ThreadPoolExecutor(1, "direct-reads")
         pending: Future[_Read] | None = None
         try:
@@ -107,7 +106,7 @@ class DirectReads:
             self._ranges.close()
 
     def _skip(self, error: DamagedObjectError) -> None:
-        end = min(max(error.end_offset, self.offset + 1), self._end)
+        end = min(max(error.end_offset, self.offset + 1), self._range.remote_end)
         self._corrupt.skip_or_raise(max(self.offset, error.first_offset), end - 1, error)
         self.offset = end
 
@@ -127,7 +126,6 @@ class _SegmentReads:
     ) -> None:
         assert item.topic_id is not None, "the bucket knows topics by their ids"
         self._range = item
-        self._end = _end_in_bucket(item)
         self._source = source
         self._read_url = read_url
         self._committed = isolation is Isolation.READ_COMMITTED
@@ -155,7 +153,7 @@ class _SegmentReads:
 
     def _read(self, offset: int) -> _Read:
         start = offset
-        while offset < self._end:
+        while offset < self._range.remote_end:
             opened = self._opened(self._source.at(offset))
             segment = opened.segment
             wanted = opened.next_wanted(offset)
@@ -187,7 +185,7 @@ class _SegmentReads:
                 crc_checked=True,
             )
             return _Read(offset, min(read.next_offset, self._range.end), fetched)
-        return _Read(start, self._end, None)
+        return _Read(start, self._range.remote_end, None)
 
     def _opened(self, signed: SignedSegment) -> "_OpenSegment":
         opened = self._open
@@ -200,10 +198,6 @@ class _SegmentReads:
             )
         opened.objects.signed = signed
         return opened
-
-
-def _end_in_bucket(item: OffsetRange) -> int:
-    return item.end if item.remote is None else min(item.end, item.remote.end)
 
 
 class _OpenSegment:

@@ -59,6 +59,12 @@ class OffsetRange:
     def size(self) -> int:
         return self.end - self.start
 
+    @property
+    def remote_end(self) -> int:
+        """The offset from which on the range is not in the bucket; without ``remote`` nobody has
+        looked, and it may all be there."""
+        return self.end if self.remote is None else min(self.end, self.remote.end)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundByTime:

@@ -44,11 +44,7 @@ def cut_by_tier(
     rest_bytes = _bytes_behind(parts, end, item.end)
     pieces = list(_pieces(parts, rest_bytes, piece_bytes))
     ends = [piece[-1].end for piece in pieces]
-    if (
-        end < item.end
-        and rest_bytes
-        and sum(p.size for p in pieces[-1]) + rest_bytes <= piece_bytes
-    ):
+    if rest_bytes and sum(part.size for part in pieces[-1]) + rest_bytes <= piece_bytes:
         ends[-1] = item.end
     found = [
         replace(

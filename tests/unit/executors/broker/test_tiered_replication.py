@@ -13,6 +13,7 @@ from sparklog.executors.replication import Replication
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
@@ -63,6 +64,15 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
 def starts(partition: Partition) -> tuple[int, int, int]:
     log = partition.log
     return log.log_start_offset, log.local_log_start_offset, log.log_end_offset
+
+
+async def delete_records(client: Client, offset: int) -> DeleteRecordsPartitionResult:
+    """Delete the records below an offset; the answer of the leader."""
+    wanted = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
+    response = await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
+    ((result,),) = [topic.partitions for topic in response.topics]
+    return result
 
 
 async def moved(rig: Rig) -> tuple[int, int, Client]:
@@ -149,10 +159,7 @@ def test_records_in_the_bucket_are_deleted_at_all_replicas(bucket: Bucket) -> No
         bucket.found = start_at(rig, leader)
         await rig.start_broker(follower, new=False)
         await in_sync(rig, (1, 2))
-        wanted = DeleteRecordsPartition(partition_index=0, offset=2)
-        topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
-        response = await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
-        ((result,),) = [topic.partitions for topic in response.topics]
+        result = await delete_records(client, 2)
         assert (result.error_code, result.low_watermark) == (0, 2)
         for broker_id in (leader, follower):
             assert starts(replica(rig, broker_id)) == (2, LOCAL_START, RECORDS)
@@ -176,9 +183,7 @@ def test_a_follower_deletes_files_once_its_checkpoint_has_the_log_start(bucket: 
         assert (await client.produce("t", batch(b"more"))).error_code == 0
         await until(lambda: log.log_end_offset == RECORDS + 1)
         first, second = (log.segments[index].base_offset for index in (0, 1))
-        wanted = DeleteRecordsPartition(partition_index=0, offset=second)
-        topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
-        await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
+        await delete_records(client, second)
         await until(lambda: log.log_start_offset == second)
         apply_retention(replica_manager)
         assert log.segments[0].base_offset == first
@@ -192,9 +197,7 @@ def test_a_follower_deletes_files_once_its_checkpoint_has_the_log_start(bucket: 
 def test_a_follower_that_begins_behind_deleted_records_does_not_miss_them_after_a_crash() -> None:
     async def test(rig: Rig) -> None:
         leader, follower, client = await moved(rig)
-        wanted = DeleteRecordsPartition(partition_index=0, offset=RECORDS)
-        topic = DeleteRecordsTopic(name="t", partitions=(wanted,))
-        await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=20_000))
+        await delete_records(client, RECORDS)
         await rig.start_broker(follower, new=False)
         await in_sync(rig, (1, 2))
         await rig.crash_broker(leader)
