@@ -5,7 +5,7 @@ the high watermark advances.  Must not know requests, sockets, threads, clocks, 
 becomes the leader.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition.append_draft import AppendDraft
@@ -29,6 +29,7 @@ from sparklog.executors.partition.results import (
 )
 from sparklog.metadata import PartitionImage
 from sparklog.wire.records.batch import Buffer
+from sparklog.wire.records.control import ControlType, EndTxnMarker
 
 
 class LeaderRole:
@@ -96,6 +97,28 @@ class LeaderRole:
         draft = self._draft_for_coordinator(now_ms)
         draft.take_end(end)
         return self._write_alone(draft, now_ms)
+
+    def end_hanging_transactions(
+        self, aborted: Container[tuple[int, int]], *, now_ms: int
+    ) -> list[Appended]:
+        """See ``Partition.end_hanging_transactions``."""
+        replica = self._replica
+        appended: list[Appended] = []
+        for first_offset, producer_id in replica.hanging_transactions.items():
+            known = replica.producers.entries[producer_id]
+            is_aborted = (producer_id, first_offset) in aborted
+            end = TransactionEnd(
+                producer_id=producer_id,
+                producer_epoch=known.producer_epoch,
+                marker=EndTxnMarker(
+                    control_type=ControlType.ABORT if is_aborted else ControlType.COMMIT,
+                    coordinator_epoch=max(known.coordinator_epoch, 0),
+                ),
+            )
+            draft = self._draft(now_ms, verified=True)
+            draft.take_end(end)
+            appended.append(self._write_alone(draft, now_ms))
+        return appended
 
     def has_reached(self, required: RequiredOffset) -> bool:
         """See ``Partition.has_reached``."""

@@ -9,7 +9,7 @@ each ``CompleteDelayedProduces``.  ``Partition`` extends ``Replica``, so that th
 replica costs callers no second attribute; ``LeaderRole`` and ``FollowerRole`` are its parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
@@ -181,6 +181,17 @@ class Partition(Replica):
         INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED, KAFKA_STORAGE_ERROR.
         """
         return self._leader.end_transaction(end, now_ms=now_ms)
+
+    def end_hanging_transactions(
+        self, aborted: Container[tuple[int, int]], *, now_ms: int
+    ) -> list[Appended]:
+        """Append the markers of ``hanging_transactions``, before clients append anything.
+
+        This needs no in-sync followers: the transactions ended long ago.  ``aborted`` are the
+        producer id and the first offset of those that were aborted; the others were committed.
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        return self._leader.end_hanging_transactions(aborted, now_ms=now_ms)
 
     def has_reached(self, required: RequiredOffset) -> bool:
         """Whether the offset is reached that a response waits for.

@@ -4,6 +4,8 @@ Owns: log, producer state, high watermark and current leader of the replica, its
 the checks of a request's leader epoch, and reads.  Must not know how records come into the log.
 """
 
+from collections.abc import Mapping
+from itertools import takewhile
 from uuid import UUID
 
 from sparklog.config import TopicConfig
@@ -180,6 +182,20 @@ class Replica:
         return self.producers.transactions.durable_stable_offset(
             self.high_watermark, recovery_point
         )
+
+    @property
+    def hanging_transactions(self) -> Mapping[int, int]:
+        """Transactions whose markers no replica has any more: producer ids by first offset.
+
+        Such a transaction is open and began below the local log start, where a part of the log is
+        in the bucket only.  The bucket takes records of ended transactions alone, so it has ended;
+        but its marker was behind what the bucket has, and the log has begun there anew.
+        """
+        log = self.log
+        if log.log_start_offset >= log.local_log_start_offset:
+            return {}  # DeleteRecords may have passed the beginning of a transaction
+        ongoing = self.producers.transactions.ongoing.items()
+        return dict(takewhile(lambda each: each[0] < log.local_log_start_offset, ongoing))
 
     def readable_end(self, isolation: Isolation) -> int:
         committed = isolation is Isolation.READ_COMMITTED

@@ -14,18 +14,25 @@ producer state of the last segment.  Records above that offset had not been copi
 and their offsets are given to other records, because the segments of a manifest must meet; clients
 notice by the leader epoch (KIP-320).  Without any segment nothing has to meet, and the log begins
 behind the offsets that are known to have been used.
+
+A transaction may have ended behind the last segment: its records are in the bucket, its marker is
+lost, and no coordinator writes another one.  The new leader appends the marker before anything
+else, because a transaction that hangs would hold the last stable offset for ever.  The bucket knows
+which of these transactions were aborted.  A replica that leads later, because the first leader has
+crashed before the markers were replicated, does the same.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from sparklog.errors import ErrorCode, KafkaError, SparklogError
-from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.partition import Effect, Partition, TieredStart
 from sparklog.executors.replica_manager.truncations import Truncations
 from sparklog.metadata import PartitionImage
+from sparklog.plurals import counted
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 #: Looks at the same time.
@@ -34,16 +41,31 @@ AT_ONCE: Final = 16
 RETRY_S: Final = 1.0
 LOG_EVERY_S: Final = 60.0
 
+T = TypeVar("T")
+
 #: Where the records of a partition in the bucket end; None if there never were any.  Raises
 #: SparklogError when the bucket does not answer.
 FindEnd: TypeAlias = Callable[[Partition], Awaitable[TieredStart | None]]
+
+#: Which hanging transactions of a partition were aborted: producer ids and first offsets.  Raises
+#: SparklogError when the bucket does not answer.
+FindAborted: TypeAlias = Callable[[Partition], Awaitable[Container[tuple[int, int]]]]
 
 logger = logging.getLogger(__name__)
 
 
 async def no_bucket(partition: Partition) -> TieredStart | None:
     """The ``FindEnd`` of a broker without a remote_dir.  Raises KafkaError."""
-    raise KafkaError(
+    raise _no_bucket(partition)
+
+
+async def no_outcomes(partition: Partition) -> Container[tuple[int, int]]:
+    """The ``FindAborted`` of a broker without a remote_dir.  Raises KafkaError."""
+    raise _no_bucket(partition)
+
+
+def _no_bucket(partition: Partition) -> KafkaError:
+    return KafkaError(
         ErrorCode.KAFKA_STORAGE_ERROR,
         f"the records of {partition.topic_partition} may be in a remote_dir, and this cluster was "
         "started without one; start it with its remote_dir",
@@ -58,13 +80,17 @@ class _Look:
     leader_epoch: int
     task: "asyncio.Task[None] | None" = None
     is_answered: bool = False
+    #: Where the lost log begins anew; None if nothing is in the bucket.
     end: TieredStart | None = None
+    #: The hanging transactions that were aborted; None if the look was for a lost log.
+    aborted: Container[tuple[int, int]] | None = None
 
 
 @dataclass(slots=True)
 class _Counts:
     recoveries: int = 0
     lost_offsets: int = 0
+    transactions: int = 0
 
 
 class BucketRecoveries:
@@ -74,8 +100,10 @@ class BucketRecoveries:
         truncations: start a log anew.
         on_failure: called with a partition whose log could not be started anew.
         apply_answers: gives the partitions in ``answered`` their roles.
+        carry_out: carries out the effects of markers.
+        now_ms: the time of day.
 
-    ``find_end`` is set by the tiering before the broker serves.
+    ``find_end`` and ``find_aborted`` are set by the tiering before the broker serves.
     """
 
     def __init__(
@@ -84,11 +112,18 @@ class BucketRecoveries:
         *,
         on_failure: Callable[[TopicPartition], None],
         apply_answers: Callable[[], Awaitable[object]],
+        carry_out: Callable[[Iterable[Effect]], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._truncations = truncations
         self._on_failure = on_failure
         self._apply_answers = apply_answers
+        self._carry_out = carry_out
+        self._now_ms = now_ms
         self.find_end: FindEnd = no_bucket
+        self.find_aborted: FindAborted = no_outcomes
+        #: What ``role_taken`` needs for the partitions whose hanging transactions it ends.
+        self._aborted: dict[TopicPartition, Container[tuple[int, int]]] = {}
         self._looks: dict[TopicPartition, _Look] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._lost_ends: dict[TopicPartition, int] = {}
@@ -114,6 +149,7 @@ class BucketRecoveries:
             "remote_recoveries": self._counts.recoveries,
             "remote_recoveries_lost_offsets": self._counts.lost_offsets,
             "remote_recoveries_waiting": len(self._looks),
+            "remote_recoveries_transactions_ended": self._counts.transactions,
         }
 
     def note_lost(self, topic_partition: TopicPartition, end_offset: int) -> None:
@@ -126,7 +162,11 @@ class BucketRecoveries:
         If not, a look into the bucket has begun, and the partition is among ``waiting``.
         """
         tp = partition.topic_partition
+        self._aborted.pop(tp, None)
         look = self._looks.pop(tp, None)
+        if look is not None and look.is_answered:
+            # A truncation of its last role gives it the next role when it ends.
+            await self._truncations.wait_for_truncation(tp)
         if not self.is_due(partition, state):
             _abandon(look)
             if not state.offline:
@@ -139,6 +179,9 @@ class BucketRecoveries:
         if not look.is_answered:
             self._looks[tp] = look
             return False
+        if look.aborted is not None:
+            self._aborted[tp] = look.aborted
+            return True
         try:
             await self._go_on(look)
         except SparklogError as error:
@@ -147,7 +190,32 @@ class BucketRecoveries:
             if partition.log.offline is None:
                 self._begin(partition, state.leader_epoch)
             return False
+        if partition.hanging_transactions:
+            self._begin(partition, state.leader_epoch)
+            return False
         return True
+
+    def role_taken(self, partition: Partition) -> None:
+        """End the hanging transactions of a partition that leads since ``may_take_role``."""
+        tp = partition.topic_partition
+        aborted = self._aborted.pop(tp, None)
+        if aborted is None or not partition.is_leader:
+            return
+        hanging = len(partition.hanging_transactions)
+        try:
+            ended = partition.end_hanging_transactions(aborted, now_ms=self._now_ms())
+        except KafkaError as error:
+            logger.error("transactions of %s hang: %s", tp, error)
+            self._on_failure(tp)
+            return
+        self._counts.transactions += hanging
+        logger.warning(
+            "%s in %s, whose markers are lost: the leader has ended them as the remote_dir says",
+            counted(hanging, "transaction"),
+            tp,
+        )
+        for each in ended:
+            self._carry_out(each.effects)
 
     async def close(self) -> None:
         """End all looks."""
@@ -160,6 +228,7 @@ class BucketRecoveries:
         """Forget a partition that is not hosted any more."""
         _abandon(self._looks.pop(topic_partition, None))
         self._lost_ends.pop(topic_partition, None)
+        self._aborted.pop(topic_partition, None)
 
     def is_due(self, partition: Partition, state: PartitionImage) -> bool:
         """Whether the partition must not lead as in ``state`` before the bucket has answered.
@@ -173,8 +242,7 @@ class BucketRecoveries:
             and state.leader == partition.node_id
             and state.leader_epoch > 0  # a new topic has nothing in the bucket
             and log.offline is None
-            and log.size == 0
-            and log.leader_epochs.latest_epoch == NO_LEADER_EPOCH
+            and (_is_empty(partition) or bool(partition.hanging_transactions))
         )
 
     def _begin(self, partition: Partition, leader_epoch: int) -> None:
@@ -182,20 +250,23 @@ class BucketRecoveries:
         look.task = asyncio.get_running_loop().create_task(self._run(look))
 
     async def _run(self, look: _Look) -> None:
-        look.end = await self._find_end(look.partition)
+        if _is_empty(look.partition):
+            look.end = await self._ask(self.find_end, look.partition)
+        else:
+            look.aborted = await self._ask(self.find_aborted, look.partition)
         look.is_answered = True
         try:
             await self._apply_answers()
         except SparklogError as error:
             logger.error("%s: %s", look.partition.topic_partition, error)
 
-    async def _find_end(self, partition: Partition) -> TieredStart | None:
+    async def _ask(self, find: Callable[[Partition], Awaitable[T]], partition: Partition) -> T:
         now_s = asyncio.get_running_loop().time
         told_s: float | None = None
         while True:
             try:
                 async with self._gate:
-                    return await self.find_end(partition)
+                    return await find(partition)
             except SparklogError as error:
                 if told_s is None or now_s() - told_s >= LOG_EVERY_S:
                     told_s = now_s()
@@ -225,6 +296,10 @@ class BucketRecoveries:
         lost = "records that had not been copied are lost"
         if lost_end != NO_OFFSET:
             lost = f"of the offsets that are known to have been used, {lost_offsets} are lost"
+        if start.producer_snapshot is None and start.log_start_offset < start.offset:
+            lost += (
+                "; so is the state of producers: a batch that is sent again may be written twice"
+            )
         logger.error(
             "unclean recovery of %s, of which no replica had a log: the remote_dir has offsets "
             "from %d up to %d; leader epoch %d begins at offset %d; %s",
@@ -235,6 +310,12 @@ class BucketRecoveries:
             start.offset,
             lost,
         )
+
+
+def _is_empty(partition: Partition) -> bool:
+    """Whether the log never had a record: otherwise it would remember the leader epoch."""
+    log = partition.log
+    return log.size == 0 and log.leader_epochs.latest_epoch == NO_LEADER_EPOCH
 
 
 def _abandon(look: _Look | None) -> None:

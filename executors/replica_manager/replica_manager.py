@@ -158,11 +158,13 @@ class ReplicaManager:
         #: The remote part of tiered logs; set before the broker serves.
         self.remote_reads: RemoteReads = NoRemoteReads()
         self.remote_sizes: Callable[[Partition], RemoteSizes | None] = no_remote_sizes
-        #: For the tiering, which sets ``find_end``.
+        #: For the tiering, which sets ``find_end`` and ``find_aborted``.
         self.recoveries = BucketRecoveries(
             self.truncations,
             on_failure=self.failures.suspect,
             apply_answers=self.open_again,
+            carry_out=self.carry_out,
+            now_ms=now_ms,
         )
         self._roles = RoleChanges(
             partitions,

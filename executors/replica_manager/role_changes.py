@@ -60,6 +60,7 @@ class RoleChanges:
             if not await self._may_take_role(partition, state):
                 return
             self._carry_out(partition.make_leader_or_follower(state, self._monotonic_ms()))
+            self._recoveries.role_taken(partition)
             self._replication.role_changed(partition, held)
             self._lost.role_changed(partition)
 

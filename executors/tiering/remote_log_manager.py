@@ -454,21 +454,6 @@ class RemoteLogManager:
             local_log_start_offset = state.offset + 1
         return tiered_start(log_start_offset, state)
 
-    # leading a log that every replica has lost
-
-    async def find_end(self, partition: Partition) -> TieredStart | None:
-        """Where the records in the bucket end; None if there never were any.
-
-        Raises SparklogError.
-        """
-        key = remote_partition(partition)
-        remote: RemoteLogState = await self._remote.call("state", key)
-        if remote.segments:
-            state = await self._remote.call("follower_state", key, remote.end_offset)
-            return tiered_start(remote.log_start_offset, state)
-        start = remote.log_start_offset
-        return None if start == NO_OFFSET else TieredStart(start, start, (), None)
-
     # small things
 
     def _store_url(self, partition: Partition) -> str:

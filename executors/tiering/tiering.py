@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.tiering.bucket_ends import BucketEnds
 from sparklog.executors.tiering.leaving import AskReplicas
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
@@ -50,7 +51,9 @@ class Tiering:
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
-        replica_manager.recoveries.find_end = self.manager.find_end
+        ends = BucketEnds(remote)
+        replica_manager.recoveries.find_end = ends.find_end
+        replica_manager.recoveries.find_aborted = ends.find_aborted
         self._recoveries = replica_manager.recoveries
 
     async def run(self) -> None:

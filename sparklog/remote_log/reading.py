@@ -220,6 +220,13 @@ class RemoteReader:
             self._cache.put((path, name), data, len(data))
         return data
 
+    def aborted_behind(self, segment: RemoteSegment) -> tuple[RemoteAbortedTxn, ...]:
+        """The aborted transactions that are open at the end of the segment."""
+        end = segment.next_offset
+        return tuple(
+            each for each in self._aborted(segment) if each.first_offset < end <= each.last_offset
+        )
+
     def _aborted(self, segment: RemoteSegment) -> tuple[RemoteAbortedTxn, ...]:
         """All aborted transactions of the segment.  They are kept decoded."""
         name = PartName.ABORTED_TXNS

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.remote_log import names, sweep, takeover
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
@@ -37,7 +38,7 @@ from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
 from sparklog.remote_log.reads_in_a_row import reads_in_a_row
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
-from sparklog.remote_log.states import FollowerState, RemoteLogState, state_of
+from sparklog.remote_log.states import FollowerState, RemoteLogState, follower_state, state_of
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
@@ -411,17 +412,27 @@ class RemoteLogService:
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds that record.
         """
-
-        def use(segment: RemoteSegment) -> FollowerState:
-            reader = self._reader(partition, segment)
-            return FollowerState(
-                segment.next_offset,
-                reader.leader_epochs(segment),
-                reader.producer_snapshot(segment),
-            )
-
         last = local_start - 1
-        return self._in_segment(partition, last, _finder(last), use, leader_epoch)
+        return self._in_segment(
+            partition,
+            last,
+            _finder(last),
+            lambda each: follower_state(self._reader(partition, each), each),
+            leader_epoch,
+        )
+
+    def aborted_behind(self, partition: RemotePartition, offset: int) -> Sequence[RemoteAbortedTxn]:
+        """The transactions that are open at ``offset``, where a segment ends, and were aborted
+        behind it; others were committed.  Raises KafkaError(OFFSET_OUT_OF_RANGE): none ends there.
+        """
+        self.state(partition)  # another broker may have changed the segments
+        return self._in_segment(
+            partition,
+            offset - 1,
+            _finder(offset - 1),
+            lambda each: self._reader(partition, each).aborted_behind(each),
+            NO_LEADER_EPOCH,
+        )
 
     def segments_between(
         self, partition: RemotePartition, start: int, end: int

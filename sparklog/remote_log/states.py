@@ -6,7 +6,8 @@ Owns: the values.  Must not know how a call comes by them.
 from typing import NamedTuple
 
 from sparklog.remote_log.manifest import Manifest
-from sparklog.remote_log.remote_segment import EpochStart
+from sparklog.remote_log.reading import RemoteReader
+from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.types import NO_OFFSET
 
 
@@ -38,6 +39,13 @@ class FollowerState(NamedTuple):
     offset: int
     leader_epochs: tuple[EpochStart, ...]
     producer_snapshot: bytes | None
+
+
+def follower_state(reader: RemoteReader, segment: RemoteSegment) -> FollowerState:
+    """The state at the end of a segment.  Raises what the reader raises."""
+    return FollowerState(
+        segment.next_offset, reader.leader_epochs(segment), reader.producer_snapshot(segment)
+    )
 
 
 def state_of(manifest: Manifest) -> RemoteLogState:

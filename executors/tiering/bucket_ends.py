@@ -1,0 +1,53 @@
+"""Where a log goes on that every replica has lost, as the bucket tells.
+
+Owns: the calls, and what their answers mean.  Must not know which replica asks, or what it does
+then.
+"""
+
+from collections.abc import Container, Sequence
+
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.tiering.remote_log_manager import remote_partition
+from sparklog.executors.tiering.remote_process import RemoteLogs
+from sparklog.executors.tiering.tiered_start import tiered_start
+from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
+from sparklog.remote_log.service import RemoteLogState
+from sparklog.types import NO_OFFSET
+
+
+class BucketEnds:
+    """The ends of the remote logs of one cluster."""
+
+    def __init__(self, remote: RemoteLogs) -> None:
+        self._remote = remote
+
+    async def find_end(self, partition: Partition) -> TieredStart | None:
+        """Where the records in the bucket end; None if there never were any.
+
+        Raises SparklogError.
+        """
+        key = remote_partition(partition)
+        remote: RemoteLogState = await self._remote.call("state", key)
+        if remote.segments:
+            state = await self._remote.call("follower_state", key, remote.end_offset)
+            return tiered_start(remote.log_start_offset, state)
+        start = remote.log_start_offset
+        return None if start == NO_OFFSET else TieredStart(start, start, (), None)
+
+    async def find_aborted(self, partition: Partition) -> Container[tuple[int, int]]:
+        """Which transactions that are open at the local log start were aborted: their producer ids
+        and first offsets.  All others were committed.
+
+        Raises SparklogError.
+        """
+        start = partition.log.local_log_start_offset
+        try:
+            aborted: Sequence[RemoteAbortedTxn] = await self._remote.call(
+                "aborted_behind", remote_partition(partition), start
+            )
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            return ()  # no record of these transactions is left
+        return {(each.producer_id, each.first_offset) for each in aborted}
