@@ -10,7 +10,7 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.tiering.remote_log_manager import remote_partition
 from sparklog.executors.tiering.remote_process import RemoteLogs
-from sparklog.executors.tiering.tiered_start import tiered_start
+from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.service import RemoteLogState
 from sparklog.types import NO_OFFSET
@@ -31,7 +31,7 @@ class BucketEnds:
         remote: RemoteLogState = await self._remote.call("state", key)
         if remote.segments:
             state = await self._remote.call("follower_state", key, remote.end_offset)
-            return tiered_start(remote.log_start_offset, state)
+            return tiered_start(remote.log_start_offset, without_damage(state))
         start = remote.log_start_offset
         return None if start == NO_OFFSET else TieredStart(start, start, (), None)
 

@@ -32,7 +32,7 @@ from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.leaving import AskReplicas, RemoteLeaving
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
-from sparklog.executors.tiering.tiered_start import tiered_start
+from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
@@ -448,6 +448,7 @@ class RemoteLogManager:
                 local_log_start_offset,
                 leader_epoch=partition.leader_epoch,
             )
+            state = without_damage(state)
             if state.producer_snapshot is not None:
                 break
             # The state of producers must not be forgotten: the next segment may have it at its end.

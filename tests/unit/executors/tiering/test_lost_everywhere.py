@@ -307,6 +307,28 @@ def test_producers_go_on_with_the_state_at_the_end_of_the_bucket() -> None:
     run_tiered(test)
 
 
+def test_a_damaged_producer_snapshot_does_not_stop_the_recovery(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(40)
+        log, disk = tiered.partition.log, tiered.rig.disk
+        damaged = log.snapshot_name(log.segments[-1].base_offset)
+        assert damaged is not None
+        disk.put(f"{log.partition_dir}/{damaged}", b"no snapshot")
+        await tiered.tier()
+        end = tiered.partition.log.tiered_end_offset
+        await lose_all(tiered, 1)
+        await goes_on(tiered, end)
+        (report,) = reports(caplog)
+        assert report.endswith(
+            "the state of producers: a batch that is sent again may be written twice"
+        )
+
+    run_tiered(test)
+
+
 def test_an_empty_topic_gets_a_leader_with_a_new_disk() -> None:
     async def test(tiered: TieredRig) -> None:
         await tiered.start()
