@@ -56,7 +56,7 @@ def check_remote_dir(
                 f"{listed(tiered, NAMED_MAX)} in another one; start it with the remote_dir that it "
                 "had, or with a complete copy"
             )
-        service.check(image.cluster_id)
+        service.claim(image.cluster_id)
     except StorageError as error:
         raise StartError(f"remote_dir={remote_dir} cannot be used: {error}") from error
 

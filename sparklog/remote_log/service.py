@@ -32,7 +32,7 @@ from sparklog.remote_log.open_manifests import (
     RemotePartition,
     commit,
 )
-from sparklog.remote_log.owner import check_store, owner_of
+from sparklog.remote_log.owner import check_store, claim_store, owner_of
 from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
 from sparklog.remote_log.reads_in_a_row import reads_in_a_row
@@ -109,10 +109,18 @@ class RemoteLogService:
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock)
 
-    def check(self, cluster_id: str) -> None:
+    def claim(self, cluster_id: str) -> None:
         """Check that the store can hold manifests, can be written, and belongs to this cluster.
 
-        A store without an owner gets this cluster as its owner.  Raises StorageError.
+        A store without an owner gets this cluster as its owner.  Only the control plane calls this:
+        see ``owner``.  Raises StorageError.
+        """
+        claim_store(self._remote, cluster_id)
+
+    def check(self, cluster_id: str) -> None:
+        """Check that the store belongs to this cluster, and can hold manifests.
+
+        Raises StorageError, also for a store without an owner.
         """
         check_store(self._remote, cluster_id)
 

@@ -1,13 +1,17 @@
 """The cluster that a store of remote logs belongs to."""
 
+from pathlib import Path
+
 import pytest
 
 from sparklog.errors import StorageError
 from sparklog.remote_log import names
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.base import Buffer
+from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.registry import open_file_half
+from tests.unit.remote_log.manifest_stores import ScriptedStore
 
 
 class ReadOnlyStore(MemoryBackend):
@@ -22,12 +26,29 @@ def service(store: MemoryBackend) -> RemoteLogService:
 def test_the_first_cluster_becomes_the_owner() -> None:
     store = MemoryBackend()
     assert service(store).owner() is None
-    service(store).check("ours")
+    service(store).claim("ours")
+    service(store).claim("ours")
     service(store).check("ours")
     assert service(store).owner() == "ours"
-    with pytest.raises(StorageError, match="holds the remote logs of cluster ours, not of theirs"):
-        service(store).check("theirs")
+    for refusing in (service(store).claim, service(store).check):
+        with pytest.raises(StorageError) as refusal:
+            refusing("theirs")
+        assert str(refusal.value) == (
+            f"{store.url} holds the remote logs of cluster ours, not of theirs; choose another "
+            "remote_dir"
+        )
     assert service(store).owner() == "ours"
+
+
+def test_a_check_takes_no_store_without_an_owner(tmp_path: Path) -> None:
+    missing = LocalBackend(tmp_path / "not-mounted")
+    with pytest.raises(StorageError) as refusal:
+        RemoteLogService(missing, open_file_half).check("ours")
+    assert str(refusal.value) == (
+        f"{missing.url} belongs to no cluster, so it is not the remote_dir of cluster ours; is it "
+        "mounted on this host?  If it was emptied, bring a copy back with its cluster.json"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("document", [b"", b"[]", b"{}", b"null", b"\xff"])
@@ -35,20 +56,32 @@ def test_a_damaged_owner_is_nobody_s(document: bytes) -> None:
     store = MemoryBackend()
     store.put(names.CLUSTER_FILE, document)
     assert service(store).owner() == "unknown"
-    with pytest.raises(StorageError, match="of cluster unknown"):
-        service(store).check("ours")
+    for refusing in (service(store).claim, service(store).check):
+        with pytest.raises(StorageError, match="of cluster unknown, not of ours"):
+            refusing("ours")
 
 
 def test_a_store_that_its_owner_cannot_write_is_refused() -> None:
     store = ReadOnlyStore()
     store.put_if_absent(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
     with pytest.raises(StorageError, match=r"cannot write cluster\.json: access denied"):
-        service(store).check("ours")
+        service(store).claim("ours")
 
 
 def test_a_store_without_a_condition_is_refused() -> None:
     store = MemoryBackend()
     store.atomic_put_if_absent = False
+    with pytest.raises(StorageError, match="cannot create a file only if it is absent; choose a"):
+        service(store).claim("ours")
+    assert store.list("") == []
+    store.put(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
     with pytest.raises(StorageError, match="conditional writes, or on a shared disk"):
         service(store).check("ours")
-    assert store.list("") == []
+
+
+def test_a_lost_answer_of_the_claim_is_made_good_by_another_one() -> None:
+    store = ScriptedStore()
+    store.fail("after")
+    with pytest.raises(StorageError):
+        service(store).claim("ours")
+    service(store).claim("ours")

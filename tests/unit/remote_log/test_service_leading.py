@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.remote_log import names
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     LeaderLog,
@@ -309,42 +308,3 @@ def fail_after(store: ScriptedStore, count: int, failures: tuple[Failure, ...]) 
         return working(path, data)
 
     store.put_if_absent = put_if_absent  # type: ignore[method-assign,assignment]
-
-
-# -- the store
-
-
-def test_a_store_belongs_to_one_cluster() -> None:
-    store = MemoryBackend()
-    for _ in range(2):
-        service_of(store).check("ours")
-    with pytest.raises(StorageError) as refusal:
-        service_of(store).check("theirs")
-    assert str(refusal.value) == (
-        f"{store.url} holds the remote logs of cluster ours, not of theirs; choose another "
-        "remote_dir"
-    )
-
-
-@pytest.mark.parametrize("document", [b"", b"[1]", b"{}", b"\xff", b"null"])
-def test_a_store_whose_owner_cannot_be_read_is_refused(document: bytes) -> None:
-    store = MemoryBackend()
-    store.put(names.CLUSTER_FILE, document)
-    with pytest.raises(StorageError, match="of cluster unknown, not of ours"):
-        service_of(store).check("ours")
-
-
-def test_a_lost_answer_of_the_check_is_made_good_by_another_one() -> None:
-    store = ScriptedStore()
-    store.fail("after")
-    with pytest.raises(StorageError):
-        service_of(store).check("ours")
-    service_of(store).check("ours")
-
-
-def test_a_store_without_conditional_writes_is_refused() -> None:
-    class Plain(MemoryBackend):
-        atomic_put_if_absent = False
-
-    with pytest.raises(StorageError, match="cannot create a file only if it is absent; choose a"):
-        service_of(Plain()).check("ours")

@@ -14,7 +14,13 @@ from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.tiering.remote_process import RemoteProcess
 from sparklog.executors.tiering.tiering import open_remote_logs
 from sparklog.remote_log.remote_segment import EpochStart
-from sparklog.remote_log.service import LeaderLog, RemoteLogState, RemotePartition
+from sparklog.remote_log.service import (
+    LeaderLog,
+    RemoteLogService,
+    RemoteLogState,
+    RemotePartition,
+)
+from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.support.waiting import until
 
 PARTITION = RemotePartition(UUID(int=5), 3)
@@ -26,7 +32,16 @@ EMPTY = LeaderLog(
 )
 
 
-def run(folder: Path, test: Callable[[RemoteProcess], Awaitable[None]], **changes: Any) -> None:
+def run(
+    folder: Path,
+    test: Callable[[RemoteProcess], Awaitable[None]],
+    owner: str | None = "c",
+    **changes: Any,
+) -> None:
+    """``owner`` is the cluster whose control plane has claimed the store."""
+    if owner is not None:
+        RemoteLogService(open_backend(str(folder / "bucket")), open_file_half).claim(owner)
+
     async def within() -> None:
         values: dict[str, Any] = {
             "remote_dir": str(folder / "bucket"),
@@ -96,16 +111,24 @@ def test_the_process_ends_with_the_broker(tmp_path: Path) -> None:
 
 
 def test_a_store_of_another_cluster_is_refused_in_one_line(tmp_path: Path) -> None:
-    async def first(process: RemoteProcess) -> None:
-        await process.call("find_timestamp", PARTITION, 5, 0)
-
-    async def second(process: RemoteProcess) -> None:
+    async def test(process: RemoteProcess) -> None:
         for _ in range(2):
             with pytest.raises(StorageError, match="of cluster c, not of d; choose another"):
                 await process.call("find_timestamp", PARTITION, 5, 0)
 
-    run(tmp_path, first)
-    run(tmp_path, second, cluster_id="d")
+    run(tmp_path, test, cluster_id="d")
+
+
+def test_a_folder_that_is_not_mounted_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    mount_point = tmp_path / "bucket"
+    mount_point.mkdir()
+
+    async def test(process: RemoteProcess) -> None:
+        with pytest.raises(StorageError, match=r"belongs to no cluster, .* mounted on this host"):
+            await process.call("begin_leadership", PARTITION, 1, "broker-1", EMPTY, 1_000)
+
+    run(tmp_path, test, owner=None)
+    assert list(mount_point.iterdir()) == []
 
 
 def test_a_store_that_cannot_be_opened_is_refused_in_one_line(tmp_path: Path) -> None:
