@@ -154,6 +154,7 @@ class RemoteFetches:
                 remote_partition(partition),
                 timestamp,
                 partition.log.log_start_offset,
+                leader_epoch=partition.leader_epoch,
             )
         except SparklogError as error:
             raise _kafka_error(partition, error) from error
@@ -171,6 +172,7 @@ class RemoteFetches:
                 end,
                 seconds=seconds,
                 count_max=count_max,
+                leader_epoch=partition.leader_epoch,
             )
         except SparklogError as error:
             raise _kafka_error(partition, error) from error

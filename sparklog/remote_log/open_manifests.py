@@ -81,9 +81,13 @@ class OpenManifests:
                 log.refresh()
             return look(log.manifest)
 
-    def leads(self, partition: RemotePartition) -> bool:
-        """Whether this process leads, as far as it knows."""
-        return self._open(partition).leads
+    def leads(self, partition: RemotePartition, leader_epoch: int) -> bool:
+        """Whether this process has taken the manifest over, in this leader epoch or a later one.
+
+        A leadership that has ended is not told to this process: the caller's epoch tells it.
+        """
+        opened = self._open(partition)
+        return opened.leads and opened.log.manifest.leader_epoch >= leader_epoch
 
     @contextmanager
     def taking_over(self, partition: RemotePartition) -> Iterator[ManifestLog]:

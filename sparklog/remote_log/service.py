@@ -13,15 +13,15 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
-from sparklog.errors import ErrorCode, KafkaError
 from sparklog.remote_log import names, sweep, takeover
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
+from sparklog.remote_log.lookups import Lookups, finder
 from sparklog.remote_log.manifest import Manifest, Records
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.open_manifests import (
@@ -41,10 +41,9 @@ from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.states import FollowerState, RemoteLogState, follower_state, state_of
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
-from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
+from sparklog.storage_backends.base import FileHalf, StorageBackend
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
 from sparklog.wire.records.batch import Buffer
-from sparklog.wire.records.record_search import SearchBudget
 
 __all__ = [
     "COPY_MS_MAX",
@@ -63,7 +62,6 @@ __all__ = [
 #: Most segments whose objects one call deletes.
 GARBAGE_SEGMENTS_MAX: Final = 1000
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -108,6 +106,7 @@ class RemoteLogService:
         self._clock_ms = clock_ms
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock)
+        self._lookups = Lookups(self._manifests, remote.url)
 
     def claim(self, cluster_id: str) -> None:
         """Check that the store can hold manifests, can be written, and belongs to this cluster.
@@ -361,12 +360,10 @@ class RemoteLogService:
     ) -> Sequence[RemoteRead]:
         """Up to ``count`` reads of ``max_bytes``, one behind the other, within ``offsets``.
 
-        ``leader_epoch`` is the newest one that the caller knows of.  A manifest of an older leader
-        is read again first, because it may have segments that an unclean election has removed.
-        For ``how``, and what is raised, see ``reads_in_a_row``.
+        For ``leader_epoch`` see ``Lookups``; for ``how``, and what is raised, ``reads_in_a_row``.
         """
         return reads_in_a_row(
-            lambda offset, find, use: self._in_segment(partition, offset, find, use, leader_epoch),
+            partial(self._lookups.in_segment, partition, leader_epoch=leader_epoch),
             partial(self._reader, partition),
             offsets,
             max_bytes,
@@ -375,38 +372,19 @@ class RemoteLogService:
         )
 
     def find_timestamp(
-        self, partition: RemotePartition, timestamp: int, start_offset: int
+        self,
+        partition: RemotePartition,
+        timestamp: int,
+        start_offset: int,
+        *,
+        leader_epoch: int = NO_LEADER_EPOCH,
     ) -> OffsetTimestamp | None:
         """The first record from ``start_offset`` on with at least this timestamp (ms); None if the
-        segments have none."""
-        for is_last in (False, True):
-            refreshes = is_last or not self._manifests.leads(partition)
-            try:
-                return self._search(partition, timestamp, start_offset, refreshes=refreshes)
-            except MissingPathError:
-                if is_last:
-                    raise
-        raise AssertionError("the last search returns or raises")
-
-    def _search(
-        self, partition: RemotePartition, timestamp: int, start_offset: int, *, refreshes: bool
-    ) -> OffsetTimestamp | None:
-        def find_first(manifest: Manifest) -> RemoteSegment | None:
-            first = manifest.first_by_time(timestamp)
-            if first is None or first.base_offset >= start_offset:
-                return first
-            return manifest.segment_at(start_offset)
-
-        budget = SearchBudget()
-        segment = self._manifests.look(partition, find_first, refreshes=refreshes)
-        while segment is not None:
-            found = self._reader(partition, segment, self._read_once).find_timestamp(
-                segment, timestamp, start_offset=start_offset, budget=budget
-            )
-            if found is not None:
-                return found
-            segment = self._manifests.look(partition, _finder(segment.next_offset))
-        return None
+        segments have none.  For ``leader_epoch`` see ``Lookups``."""
+        reader_of = partial(self._reader, partition, read=self._read_once)
+        return self._lookups.find_timestamp(
+            partition, timestamp, start_offset, reader_of, leader_epoch
+        )
 
     def follower_state(
         self,
@@ -416,15 +394,15 @@ class RemoteLogService:
         leader_epoch: int = NO_LEADER_EPOCH,
     ) -> FollowerState:
         """The state for a follower that starts at the end of the segment with the last record below
-        ``local_start``.  For ``leader_epoch`` see ``read``.
+        ``local_start``.  For ``leader_epoch`` see ``Lookups``.
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds that record.
         """
         last = local_start - 1
-        return self._in_segment(
+        return self._lookups.in_segment(
             partition,
             last,
-            _finder(last),
+            finder(last),
             lambda each: follower_state(self._reader(partition, each), each),
             leader_epoch,
         )
@@ -434,10 +412,10 @@ class RemoteLogService:
         behind it; others were committed.  Raises KafkaError(OFFSET_OUT_OF_RANGE): none ends there.
         """
         self.state(partition)  # another broker may have changed the segments
-        return self._in_segment(
+        return self._lookups.in_segment(
             partition,
             offset - 1,
-            _finder(offset - 1),
+            finder(offset - 1),
             lambda each: self._reader(partition, each).aborted_behind(each),
             NO_LEADER_EPOCH,
         )
@@ -449,40 +427,24 @@ class RemoteLogService:
         return self._manifests.look(partition, lambda each: each.segments_between(start, end))
 
     def signed_segments(
-        self, partition: RemotePartition, start: int, end: int, *, seconds: int, count_max: int
-    ) -> Sequence[SignedSegment]:
-        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
-        ``seconds``; none if the store has no URLs."""
-        segments = self._manifests.look(
-            partition, lambda each: each.segments_between(start, end, count_max), settles=True
-        )
-        return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
-
-    def _in_segment(
         self,
         partition: RemotePartition,
-        offset: int,
-        find: Callable[[Manifest], RemoteSegment | None],
-        use: Callable[[RemoteSegment], T],
-        leader_epoch: int,
-    ) -> T:
-        """Use the segment that ``find`` finds for an offset.  The manifest is read again if there
-        is none, or if its objects are gone: another broker may have changed it."""
-        for refreshes in (False, True):
-            segment = self._manifests.look(
-                partition, find, refreshes=refreshes, leader_epoch=leader_epoch
-            )
-            if segment is not None:
-                try:
-                    return use(segment)
-                except MissingPathError:
-                    if refreshes:
-                        raise
-        raise KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"no segment of {partition.topic_id}-{partition.partition} in {self._remote.url} holds "
-            f"offset {offset}",
+        start: int,
+        end: int,
+        *,
+        seconds: int,
+        count_max: int,
+        leader_epoch: int = NO_LEADER_EPOCH,
+    ) -> Sequence[SignedSegment]:
+        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
+        ``seconds``; none if the store has no URLs.  For ``leader_epoch`` see ``Lookups``."""
+        segments = self._manifests.look(
+            partition,
+            lambda each: each.segments_between(start, end, count_max),
+            settles=True,
+            leader_epoch=leader_epoch,
         )
+        return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
 
     def _reader(
         self, partition: RemotePartition, segment: RemoteSegment, read: ReadObject | None = None
@@ -501,7 +463,3 @@ class RemoteLogService:
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""
         self._manifests.forget(partition)
-
-
-def _finder(offset: int) -> Callable[[Manifest], RemoteSegment | None]:
-    return lambda manifest: manifest.segment_at(offset)

@@ -228,7 +228,7 @@ def test_a_search_has_one_budget_for_all_segments(
         budgets.append(SearchBudget())
         return budgets[-1]
 
-    monkeypatch.setattr("sparklog.remote_log.service.SearchBudget", new_budget)
+    monkeypatch.setattr("sparklog.remote_log.lookups.SearchBudget", new_budget)
     last = in_memory.segments[-1].base_offset
     assert in_memory.service.find_timestamp(PARTITION, 590, last) is not None
     assert len(budgets) == 1

@@ -61,12 +61,15 @@ class _Remote:
 
     def __init__(self) -> None:
         self.data = b""
-        self.asked: list[dict[str, Any]] = []
+        self.asked: dict[str, dict[str, Any]] = {}
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> list[RemoteRead]:
-        del method
-        self.asked.append(kwargs)
-        return [RemoteRead(self.data, args[1].start, args[1].start + 1)]
+        self.asked[method] = kwargs
+        return (
+            []
+            if method != "read_several"
+            else [RemoteRead(self.data, args[1].start, args[1].start + 1)]
+        )
 
     async def close(self) -> None:
         """Nothing."""
@@ -75,7 +78,7 @@ class _Remote:
 class _Partition:
     topic_id = None
     topic_partition = TopicPartition("t", 0)
-    log = SimpleNamespace(local_log_start_offset=1)
+    log = SimpleNamespace(local_log_start_offset=1, log_start_offset=0)
     leader_epoch = 5
 
 
@@ -85,14 +88,18 @@ async def _read(fetches: RemoteFetches, partition: Any) -> bytes:
     return bytes(found.records.read())
 
 
-def test_a_read_says_the_leader_epoch_so_that_an_old_manifest_is_read_again() -> None:
+def test_all_calls_say_the_leader_epoch_so_that_an_old_manifest_is_read_again() -> None:
     remote = _Remote()
     remote.data = _batch(b"old")
-    partition = _Partition()
+    partition: Any = _Partition()
 
     async def test() -> None:
-        await _read(RemoteFetches(remote, lambda tp: None, TieringMetrics()), partition)
-        assert remote.asked[0].get("leader_epoch") == 5
+        fetches = RemoteFetches(remote, lambda tp: None, TieringMetrics())
+        await _read(fetches, partition)
+        await fetches.find_timestamp(partition, 7)
+        await fetches.signed_segments(partition, 0, 1, seconds=60, count_max=9)
+        epochs = {method: kwargs.get("leader_epoch") for method, kwargs in remote.asked.items()}
+        assert epochs == dict.fromkeys(("read_several", "find_timestamp", "signed_segments"), 5)
 
     asyncio.run(test())
 
