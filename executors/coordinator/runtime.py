@@ -177,10 +177,10 @@ class CoordinatorRuntime:
         if shard is not None:
             shard.partition_changed()
 
-    def partition_closing(self, topic_partition: TopicPartition) -> None:
+    def partition_closing(self, partition: Partition) -> None:
         """See ``RoleListener``."""
-        if topic_partition.topic == self.topic:
-            self._unload(topic_partition)
+        if partition.topic_partition.topic == self.topic:
+            self._unload(partition.topic_partition)
 
     def image_changed(self, image: ClusterImage) -> None:
         """See ``RoleListener``: tell the shards of the topics that were deleted."""

@@ -42,7 +42,7 @@ class RoleListener(Protocol):
     def config_changed(self, partition: Partition) -> None:
         """The partition has other settings."""
 
-    def partition_closing(self, topic_partition: TopicPartition) -> None:
+    def partition_closing(self, partition: Partition) -> None:
         """The log of the partition is about to be closed; nothing may use it any more."""
 
 
@@ -77,11 +77,11 @@ class ReplicationEvents:
         for listener in self._role_listeners:
             listener.config_changed(partition)
 
-    async def stop_fetching(self, topic_partition: TopicPartition) -> None:
+    async def partition_closing(self, partition: Partition) -> None:
         for listener in self._role_listeners:
-            listener.partition_closing(topic_partition)
+            listener.partition_closing(partition)
         if self._listener is not None:
-            await self._listener.stop_fetching(topic_partition)
+            await self._listener.stop_fetching(partition.topic_partition)
 
     def submit_alter_partition(self, topic_partition: TopicPartition) -> None:
         if self._listener is not None:

@@ -396,7 +396,7 @@ class ReplicaManager:
     async def _close_partition(self, partition: Partition) -> None:
         """Close a partition that is not hosted any more; its delayed operations end with errors."""
         tp = partition.topic_partition
-        await self.replication_events.stop_fetching(tp)
+        await self.replication_events.partition_closing(partition)
         self.delayed_operations.complete_all(tp)
         await self._end_log_work(partition)
         partition.log.close(self.now_ms(), clean=False)

@@ -8,7 +8,7 @@ from collections.abc import Container, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import Partition, TieredStart
-from sparklog.executors.tiering.remote_log_manager import remote_partition
+from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.remote_process import RemoteLogs
 from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn

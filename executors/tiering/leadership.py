@@ -1,12 +1,12 @@
 """What a broker knows of the remote log of a partition that it leads, in one leader epoch.
 
-Owns: the value.  Must not know what is done with it.
+Owns: the value, and the name of a partition's remote log.  Must not know what is done with them.
 """
 
 from dataclasses import dataclass
 
 from sparklog.executors.partition import Partition
-from sparklog.remote_log.service import RemoteLogState
+from sparklog.remote_log.service import RemoteLogState, RemotePartition
 
 
 @dataclass(slots=True, eq=False)
@@ -21,3 +21,7 @@ class Leadership:
     sweep_at_ms: int
     state: RemoteLogState | None = None
     is_deposed: bool = False
+
+
+def remote_partition(partition: Partition) -> RemotePartition:
+    return RemotePartition(partition.topic_id, partition.topic_partition.partition)

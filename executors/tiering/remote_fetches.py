@@ -21,9 +21,9 @@ from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import RemoteRecords
+from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.record_region import MemoryPlace, Place, find_place, whole_batches
-from sparklog.executors.tiering.remote_log_manager import remote_partition
 from sparklog.executors.tiering.remote_process import OpenFile, RemoteLogs
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.signed_segments import SignedSegment

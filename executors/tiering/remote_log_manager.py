@@ -28,7 +28,7 @@ from sparklog.executors.tiering.copy_plan import (
     measured_segment,
     next_candidate,
 )
-from sparklog.executors.tiering.leadership import Leadership
+from sparklog.executors.tiering.leadership import Leadership, remote_partition
 from sparklog.executors.tiering.leaving import AskReplicas, RemoteLeaving
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
@@ -39,7 +39,6 @@ from sparklog.remote_log.service import (
     FollowerState,
     LeaderLog,
     RemoteLogState,
-    RemotePartition,
     SweptOrphans,
 )
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
@@ -124,10 +123,11 @@ class RemoteLogManager:
         if partition.is_leader and partition.config.leaves_remote_storage:
             self._look_again.set()
 
-    def partition_closing(self, topic_partition: TopicPartition) -> None:
+    def partition_closing(self, partition: Partition) -> None:
         """See ``RoleListener``."""
-        self._led.pop(topic_partition, None)
-        self._told_at.pop(topic_partition, None)
+        self._led.pop(partition.topic_partition, None)
+        self._told_at.pop(partition.topic_partition, None)
+        self._remote.forget(remote_partition(partition))
 
     # state
 
@@ -201,6 +201,8 @@ class RemoteLogManager:
         for tp, led in list(self._led.items()):
             if not self._still_leads(led) or not led.partition.config.may_be_remote:
                 del self._led[tp]
+                if not led.partition.is_leader:
+                    self._remote.forget(remote_partition(led.partition))
 
     def _still_leads(self, led: Leadership) -> bool:
         partition = led.partition
@@ -478,7 +480,3 @@ class RemoteLogManager:
 def _knowledge(partition: Partition) -> tuple[int, int]:
     """What is known of the bucket holds while this stays: the leader, and the topic is tiered."""
     return partition.leader_epoch, partition.log.remote_disable_count
-
-
-def remote_partition(partition: Partition) -> RemotePartition:
-    return RemotePartition(partition.topic_id, partition.topic_partition.partition)

@@ -17,7 +17,7 @@ from sparklog.errors import StorageError
 from sparklog.executors.tiering.message_channel import MessageChannel
 from sparklog.process import Child, ChildError, python_command, spawn_child
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters
-from sparklog.remote_log.service import RemoteLogService
+from sparklog.remote_log.service import RemoteLogService, RemotePartition
 from sparklog.storage_backends.base import FileHandle
 from sparklog.storage_backends.blocking import run_blocking
 
@@ -49,6 +49,9 @@ class RemoteLogs(Protocol):
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Raises what the method raises, and StorageError when it cannot be called."""
 
+    def forget(self, partition: RemotePartition) -> None:
+        """Forget the manifest of a partition, soon, if it is open; see ``RemoteLogService``."""
+
     async def close(self) -> None:
         """End; calls that wait fail with StorageError."""
 
@@ -76,6 +79,10 @@ class InlineRemoteLogs:
                 await run_blocking(service.check, self._cluster_id)
                 self._service = service
         return await run_blocking(getattr(self._service, method), *args, **kwargs)
+
+    def forget(self, partition: RemotePartition) -> None:
+        if self._service is not None:
+            self._service.forget(partition)
 
     async def close(self) -> None:
         """Nothing is left behind."""
@@ -116,6 +123,11 @@ class RemoteProcess:
         if channel is None or not channel.is_open:
             channel = await self._start()
         return await channel.call(method, *args, **kwargs)
+
+    def forget(self, partition: RemotePartition) -> None:
+        if self._channel is not None and self._channel.is_open:
+            # A process that ends has forgotten it, too.
+            self._channel.call("forget", partition).add_done_callback(asyncio.Future.exception)
 
     async def close(self) -> None:
         self._closed = True

@@ -20,7 +20,7 @@ from sparklog.executors.tiering.messages import (
     encode_message,
 )
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters
-from sparklog.remote_log.service import RemoteLogService
+from sparklog.remote_log.service import RemoteLogService, RemotePartition
 from sparklog.runtime_environment import RuntimeEnvironment
 from sparklog.storage_backends.registry import open_backend, open_file_half
 from tests.simulation.actors import Killed, Node, current_node
@@ -130,6 +130,14 @@ class HelperCalls:
         answer.add_done_callback(lambda _: self._waiting.pop(answer, None))
         helper.node.spawn(self._world.loop, self._serve(helper, method, message, answer))
         return await answer
+
+    def forget(self, partition: RemotePartition) -> None:
+        """See ``RemoteLogs``."""
+        helper, loop = self.helper, self._world.loop
+        if helper is not None and not self.closed:
+            message = encode_message(Call(0, "forget", (partition,), {}))
+            nobody: asyncio.Future[Any] = loop.create_future()
+            helper.node.spawn(loop, self._serve(helper, "forget", message, nobody))
 
     async def close(self) -> None:
         """See ``RemoteLogs``."""

@@ -1,6 +1,7 @@
 """The process for the remote_dir: real calls, its end, and what it cannot be started with."""
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from sparklog.executors.tiering.tiering import open_remote_logs
 from sparklog.remote_log.remote_segment import EpochStart
 from sparklog.remote_log.service import (
     LeaderLog,
+    NotLeadingError,
     RemoteLogService,
     RemoteLogState,
     RemotePartition,
@@ -95,6 +97,40 @@ def test_a_process_that_was_killed_is_started_again(tmp_path: Path) -> None:
         assert state == RemoteLogState(0, -1, 0, 0, 0)
 
     run(tmp_path, test)
+
+
+def test_a_manifest_is_forgotten_in_the_process_if_there_is_one(tmp_path: Path) -> None:
+    async def test(process: RemoteProcess) -> None:
+        process.forget(PARTITION)
+        assert process.pid is None, "it is not started for this"
+        await process.call("begin_leadership", PARTITION, 1, "broker-1", EMPTY, 1_000)
+        process.forget(PARTITION)
+
+        async def is_forgotten() -> bool:
+            try:
+                await process.call("move_log_start", PARTITION, 0, 1_000)
+            except NotLeadingError:
+                return True
+            return False
+
+        while not await is_forgotten():
+            await asyncio.sleep(0)
+
+    run(tmp_path, test)
+
+
+def test_a_process_that_ends_before_it_has_forgotten_is_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(process: RemoteProcess) -> None:
+        await process.call("find_timestamp", PARTITION, 5, 0)
+        process.forget(PARTITION)
+        await process.close()
+        process.forget(PARTITION)
+        gc.collect()
+
+    run(tmp_path, test)
+    assert caplog.text == ""
 
 
 def test_the_process_ends_with_the_broker(tmp_path: Path) -> None:

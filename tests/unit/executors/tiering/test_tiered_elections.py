@@ -11,9 +11,10 @@ from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.broker import Broker
 from sparklog.executors.partition import Partition
 from sparklog.executors.tiering import remote_log_manager
+from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
-from sparklog.executors.tiering.remote_log_manager import remote_partition
+from sparklog.executors.tiering.remote_process import InlineRemoteLogs
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.service import LeaderLog, RemoteLogService
 from sparklog.storage_backends.registry import open_file_half
@@ -23,6 +24,7 @@ from sparklog.wire.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from sparklog.wire.records.builder import Record, encode_batch
 from tests.support.waiting import until
@@ -184,6 +186,39 @@ def test_a_leadership_that_ended_during_a_call_that_fails_makes_no_other_one() -
         assert asked == ["follower_state"]
 
     run_tiered(test)
+
+
+def test_a_manifest_is_forgotten_when_its_leadership_ends_and_when_its_topic_is_deleted() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        client = await tiered.client()
+        former, heir = tiered.rig.brokers[1], tiered.rig.brokers[2]
+        await _lead(client, "t", former)
+        await tiered.fill(20)
+        await tiered.tier()
+        assert _open_manifests(former) == 1
+        await _lead(client, "t", heir)
+        await until(partial(_follows, former, "t"))
+        await tiered.tier()
+        assert (_open_manifests(former), _open_manifests(heir)) == (0, 1)
+        assert await tiered.read_all() == tiered.values
+        await _lead(client, "t", former)
+        await until(partial(_follows, heir, "t"))
+        await tiered.tier()
+        assert (_open_manifests(former), _open_manifests(heir)) == (1, 0)
+        assert await tiered.read_all() == tiered.values
+        client = await tiered.client()
+        await client.ask(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        await until(lambda: tiered.partition_at(former) is None)
+        assert _open_manifests(former) == 0
+
+    run_tiered(test)
+
+
+def _open_manifests(broker: Broker) -> int:
+    remote = manager_of(broker)._remote
+    assert isinstance(remote, InlineRemoteLogs)
+    return 0 if remote._service is None else len(remote._service._manifests._opened)
 
 
 def _partition(broker: Broker, topic: str) -> Partition:

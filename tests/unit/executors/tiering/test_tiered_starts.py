@@ -1,6 +1,7 @@
 """Tiered topics whose log start, leader epochs or helper process are not what was expected."""
 
-from sparklog.executors.tiering.remote_log_manager import RemoteLogManager, remote_partition
+from sparklog.executors.tiering.leadership import remote_partition
+from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.executors.tiering.remote_process import InlineRemoteLogs
 from sparklog.remote_log import names
 from tests.support.waiting import until
