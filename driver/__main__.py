@@ -67,6 +67,7 @@ def _read_options(line: str) -> ControlPlaneOptions:
             settings={name: str(value) for name, value in settings.items()},
             storage_options=dict(document.get("storage_options") or {}),
             checks_remote_dir=bool(document.get("checks_remote_dir", True)),
+            journal_may_be_old=bool(document.get("journal_may_be_old", False)),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f"{_EXPECTED}: {error!r}") from error

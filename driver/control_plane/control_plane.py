@@ -12,9 +12,8 @@ import asyncio
 import inspect
 import logging
 import os
-from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +27,7 @@ from sparklog.driver.control_plane.controller import (
     TimePassed,
     WarnOperator,
 )
+from sparklog.driver.control_plane.first_commit import first_records
 from sparklog.driver.control_plane.group_commit import GroupCommitter
 from sparklog.driver.control_plane.handlers import handlers
 from sparklog.driver.control_plane.journal import (
@@ -49,13 +49,7 @@ from sparklog.errors import (
     StartError,
     StorageError,
 )
-from sparklog.metadata import (
-    ClusterCreated,
-    ClusterImage,
-    ControllerChanged,
-    Record,
-    encode_records,
-)
+from sparklog.metadata import ClusterImage, encode_records
 from sparklog.process import descriptors_max
 from sparklog.runtime_environment import SYSTEM, RuntimeEnvironment
 from sparklog.service.dispatch import Dispatcher
@@ -64,7 +58,7 @@ from sparklog.service.suspected_brokers import SuspectedBrokers
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.storage_backends.registry import open_backend
 from sparklog.transport import HandlerResult, Server, ServerConnection, serve
-from sparklog.types import CONTROLLER_NODE_ID
+from sparklog.types import CONTROLLER_NODE_ID, Endpoint
 from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -310,10 +304,16 @@ class ControlPlane:
             self._check_remote_dir(image)
         for _ in range(TAKEOVERS_MAX):
             self._check_cluster(image)
-            records = self._first_records(image)
+            host = self.options.advertised_host or self._server.host
+            controller_epoch, records = first_records(
+                image,
+                Endpoint(host, self._server.port),
+                self.runtime,
+                journal_may_be_old=self.options.journal_may_be_old,
+            )
             header = CommitHeader(
                 version=image.version + 1,
-                controller_epoch=image.controller_epoch + 1,
+                controller_epoch=controller_epoch,
                 nonce=self._new_nonce(),
                 time_ms=self.runtime.wall_ms(),
             )
@@ -357,19 +357,6 @@ class ControlPlane:
 
     def _new_secret(self) -> bytes:
         return self.runtime.random_bytes(SECRET_BYTES)
-
-    def _first_records(self, image: ClusterImage) -> tuple[Record, ...]:
-        created: tuple[Record, ...] = ()
-        if image.version == 0:
-            runtime = self.runtime
-            cluster_id = _new_cluster_id(runtime.new_id)
-            created = (ClusterCreated(cluster_id=cluster_id, created_ms=runtime.wall_ms()),)
-        changed = ControllerChanged(
-            controller_epoch=image.controller_epoch + 1,
-            host=self.options.advertised_host or self._server.host,
-            port=self._server.port,
-        )
-        return (*created, changed)
 
     # -- requests
 
@@ -488,11 +475,3 @@ class ControlPlane:
 
 def _refusal(failure: StorageError | None) -> KafkaError | None:
     return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) if failure else None
-
-
-def _new_cluster_id(new_id: Callable[[], UUID]) -> str:
-    """A random UUID in 22 characters, as in Kafka.  It never looks like a command-line option."""
-    while True:
-        text = urlsafe_b64encode(new_id().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text

@@ -20,6 +20,8 @@ class ControlPlaneOptions:
         settings: broker settings by Kafka's names.
         storage_options: options of the stores of journal and remote logs; they may hold a secret.
         checks_remote_dir: refuse a remote_dir that cannot be used now.
+        journal_may_be_old: skip the numbers that lost commits at the end of the journal may have
+            used, because the journal may be an old copy.
     """
 
     journal_dir: str
@@ -30,3 +32,4 @@ class ControlPlaneOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     checks_remote_dir: bool = True
+    journal_may_be_old: bool = False

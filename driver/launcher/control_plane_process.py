@@ -37,6 +37,7 @@ class ControlProcessOptions:
         storage_options: options of the stores of journal and remote logs.  They are sent on stdin
             only, because they may hold a secret.
         expected_cluster_id: the cluster that the data directories belong to, if any.
+        journal_may_be_old: whether the journal may lack commits that the cluster has had.
         log_path: the file that takes the process's stderr.
         command: the command to run instead of ``python -m sparklog.driver``.
     """
@@ -47,6 +48,7 @@ class ControlProcessOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     expected_cluster_id: str | None = None
+    journal_may_be_old: bool = False
     log_path: Path | None = None
     command: Sequence[str] = ()
 
@@ -110,6 +112,8 @@ class ControlPlaneProcess:
             "expected_cluster_id": self.cluster_id or options.expected_cluster_id,
             # A restart was checked before, and goes on while the bucket is away.
             "checks_remote_dir": not self.cluster_id,
+            # The first process has skipped the numbers of the commits that are lost.
+            "journal_may_be_old": options.journal_may_be_old and not self.cluster_id,
         }
         command = options.command or python_command("sparklog.driver")
         return spawn_child(

@@ -59,7 +59,7 @@ class LaunchOptions:
         racks: the rack of each host.
         storage_options: options of the object stores that hold the journal and the remote logs.
         disks_are_lost: whether brokers of the journal may make new directories, because nothing is
-            left of theirs.
+            left of theirs; the journal may then be an old copy, too.
         start_seconds: time limit of a start.
         stop_seconds: time limit of a stop, except for brokers that are still closing their logs.
     """
@@ -389,6 +389,7 @@ class Launcher:
             settings=options.settings,
             storage_options=options.storage_options,
             expected_cluster_id=_known_cluster_id(self.data_folder),
+            journal_may_be_old=options.disks_are_lost,
             log_path=self._control_log,
         )
 

@@ -3,23 +3,19 @@
 Owns: the records of that commit, chosen so that no epoch, producer id or topic is used twice,
 whatever the lost commits said.  Pure: it reads and writes nothing.  Must not know files.
 
-A start from the last good commit must not fall behind what brokers have seen:
-
-* The controller epoch is higher than any that a lost commit can have had.
-* Producer ids continue far beyond every block that a lost commit can have allocated.
-* Brokers get higher epochs, so that each of them counts as stopped uncleanly.
-* Every partition gets a higher leader epoch and an empty ISR: the lost commits may have changed
-  which replicas have every acknowledged record.  All replicas are "last known", so the brokers
-  report the ends of their logs, and the replica with the best log leads (``unclean_recoveries``).
-
-The skipped ranges of numbers are generous, because numbers cost nothing.
+A start from the last good commit must not fall behind what brokers have seen: all numbers are
+raised (``skipped_numbers``), and the controller epoch is higher than any that a lost commit can
+have had.  The lost commits may have changed which replicas have every acknowledged record.  So all
+replicas are "last known", the brokers report the ends of their logs, and the replica with the best
+log leads (``unclean_recoveries``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from sparklog.config import BROKER_SETTING_BY_NAME, TOPIC_SETTING_BY_NAME
 from sparklog.driver.control_plane.journal_repair.survey import State, Survey
+from sparklog.driver.control_plane.skipped_numbers import raised_controller_epoch, raised_numbers
 from sparklog.errors import ConfigError, KafkaError
 from sparklog.metadata import (
     BrokerIdAssigned,
@@ -30,7 +26,6 @@ from sparklog.metadata import (
     PartitionChanged,
     PartitionImage,
     PartitionsAdded,
-    ProducerIdsAllocated,
     Record,
     RemoteDeleteFinished,
     RemoteDeleteMarked,
@@ -41,22 +36,10 @@ from sparklog.metadata import (
 from sparklog.metadata.topic_names import check_topic_name
 from sparklog.types import (
     CONTROLLER_NODE_ID,
-    COORDINATOR_PRODUCER_ID_BASE,
     MAX_INT32,
-    NO_NODE,
     ResourceType,
     TopicPartition,
 )
-
-#: Controller epochs to skip, in case commits at the end of the journal vanished without a trace.
-CONTROLLER_EPOCHS_SKIPPED = 1_000
-#: Leader, partition and broker epochs to skip.  One commit raises an epoch by a few.
-EPOCHS_SKIPPED = 10_000
-#: Producer ids to skip: a million blocks.
-PRODUCER_IDS_SKIPPED = 1_000_000_000
-#: A number in a lost commit that is further than this above the last good number is itself damaged.
-EPOCHS_AHEAD_MAX = 10_000_000
-PRODUCER_IDS_AHEAD_MAX = 1_000_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,54 +240,8 @@ class _Draft:
                 port=image.controller.port,
             )
         )
-        first = image.next_producer_id
-        given_out = [
-            r.first_producer_id + r.count for r in seen if isinstance(r, ProducerIdsAllocated)
-        ]
-        highest = _highest(first, given_out, PRODUCER_IDS_AHEAD_MAX)
-        end = min(highest + PRODUCER_IDS_SKIPPED, COORDINATOR_PRODUCER_ID_BASE)
-        self._add(
-            ProducerIdsAllocated(
-                broker_id=CONTROLLER_NODE_ID, first_producer_id=first, count=end - first
-            )
-        )
-        self._raise_broker_epochs(seen)
-        self._raise_leader_epochs(seen)
-
-    def _raise_broker_epochs(self, seen: list[Record]) -> None:
-        reported: dict[int, list[int]] = {}
-        for record in seen:
-            if isinstance(record, BrokerRegistered):
-                reported.setdefault(record.broker.broker_id, []).append(record.broker.broker_epoch)
-        for broker in list(self.image.brokers.values()):
-            if broker.registered:
-                epochs = reported.get(broker.broker_id, ())
-                epoch = _highest(broker.broker_epoch, epochs, EPOCHS_AHEAD_MAX) + EPOCHS_SKIPPED
-                raised = replace(broker, broker_epoch=epoch, fenced=True)
-                self._add(BrokerRegistered(broker=raised, clean=False))
-
-    def _raise_leader_epochs(self, seen: list[Record]) -> None:
-        reported: dict[TopicPartition, list[PartitionImage]] = {}
-        for tp, state in _states(seen):
-            reported.setdefault(tp, []).append(state)
-        for tp, state in list(self.image.partitions()):
-            states = reported.get(tp, ())
-            leader = _highest(
-                state.leader_epoch, [each.leader_epoch for each in states], EPOCHS_AHEAD_MAX
-            )
-            partition = _highest(
-                state.partition_epoch, [each.partition_epoch for each in states], EPOCHS_AHEAD_MAX
-            )
-            raised = replace(
-                state,
-                isr=(),
-                eligible=(),
-                last_known=tuple(sorted(state.replicas)),
-                leader=NO_NODE,
-                leader_epoch=min(leader + EPOCHS_SKIPPED, MAX_INT32),
-                partition_epoch=min(partition + EPOCHS_SKIPPED, MAX_INT32),
-            )
-            self._add(PartitionChanged(topic=tp.topic, partition=tp.partition, state=raised))
+        for record in raised_numbers(image, seen, any_replica_may_be_complete=True):
+            self._add(record)
 
 
 def _is_topic_name(name: str) -> bool:
@@ -328,11 +265,6 @@ def _is_setting(record: ConfigChanged) -> bool:
     return True
 
 
-def _highest(known: int, reported: Iterable[int], ahead_max: int) -> int:
-    """The highest of a known number and the reported ones, ignoring reports that are too high."""
-    return max([known, *(number for number in reported if number <= known + ahead_max)])
-
-
 def _controller_epoch(survey: Survey, seen: Iterable[Record]) -> int:
     assert survey.image is not None
     reported = [lost.controller_epoch for lost in survey.lost]
@@ -340,17 +272,5 @@ def _controller_epoch(survey: Survey, seen: Iterable[Record]) -> int:
         record.controller_epoch for record in seen if isinstance(record, ControllerChanged)
     ]
     unread = sum(lost.state is not State.READABLE for lost in survey.lost)
-    highest = _highest(survey.image.controller_epoch, reported, EPOCHS_AHEAD_MAX)
-    return min(highest + unread + CONTROLLER_EPOCHS_SKIPPED, MAX_INT32)
-
-
-def _states(records: Iterable[Record]) -> Iterator[tuple[TopicPartition, PartitionImage]]:
-    for record in records:
-        match record:
-            case PartitionChanged():
-                yield TopicPartition(record.topic, record.partition), record.state
-            case TopicCreated():
-                for number, state in enumerate(record.partitions):
-                    yield TopicPartition(record.topic, number), state
-            case _:
-                pass
+    known = survey.image.controller_epoch
+    return raised_controller_epoch(known, reported, unread=unread)

@@ -18,13 +18,13 @@ from sparklog.driver.control_plane.journal import (
 from sparklog.driver.control_plane.journal_files import decode_file
 from sparklog.driver.control_plane.journal_repair.journal_in_use import locked_journal
 from sparklog.driver.control_plane.journal_repair.repair import RepairError, repair_journal
-from sparklog.driver.control_plane.journal_repair.repair_plan import (
+from sparklog.driver.control_plane.journal_repair.repair_plan import plan_repair
+from sparklog.driver.control_plane.journal_repair.survey import survey_journal
+from sparklog.driver.control_plane.skipped_numbers import (
     CONTROLLER_EPOCHS_SKIPPED,
     EPOCHS_SKIPPED,
     PRODUCER_IDS_SKIPPED,
-    plan_repair,
 )
-from sparklog.driver.control_plane.journal_repair.survey import survey_journal
 from sparklog.errors import StorageError
 from sparklog.metadata import (
     PartitionChanged,

@@ -26,6 +26,7 @@ def control_options(tmp_path: Path, mode: str = "serve") -> ControlProcessOption
         port=0,
         settings={"echo": str(tmp_path / "lives")},
         storage_options={"secret": "s"},
+        journal_may_be_old=True,
         log_path=tmp_path / "control.log",
         command=[sys.executable, FAKE, mode],
     )
@@ -52,10 +53,13 @@ def test_a_killed_control_plane_is_restarted_on_its_port(tmp_path: Path) -> None
     finally:
         control.stop()
     lives = [json.loads(line) for line in (tmp_path / "lives").read_text().splitlines()]
-    told = ("port", "expected_cluster_id", "storage_options", "checks_remote_dir")
+    told = (
+        *("port", "expected_cluster_id", "storage_options", "checks_remote_dir"),
+        "journal_may_be_old",
+    )
     assert [tuple(life[name] for name in told) for life in lives] == [
-        (0, None, {"secret": "s"}, True),
-        (4321, "fake-cluster", {"secret": "s"}, False),
+        (0, None, {"secret": "s"}, True, True),
+        (4321, "fake-cluster", {"secret": "s"}, False, False),
     ]
     assert all(has_ended(life["pid"]) for life in lives)
 
