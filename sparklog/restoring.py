@@ -24,7 +24,13 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.cluster import start_in_spark
 from sparklog.cluster_handle import Cluster
 from sparklog.config import BrokerConfig, TopicConfig
-from sparklog.driver.control_plane.journal_repair import survey_journal
+from sparklog.driver.control_plane.journal_repair import (
+    RepairError,
+    Survey,
+    locked_journal,
+    require_no_controller,
+    survey_journal,
+)
 from sparklog.errors import ErrorCode, SparklogError, StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
@@ -140,8 +146,8 @@ def restore(
         options: Further arguments of ``start``.
 
     Raises:
-        StartError: There is no such cluster, some topics are not tiered and their loss is not
-            accepted, or the cluster cannot start; the message names the remedy.
+        StartError: There is no such cluster, it still runs, some topics are not tiered and their
+            loss is not accepted, or the cluster cannot start; the message names the remedy.
         ConfigError: As for ``start``.
     """
     plan = plan_restore(
@@ -201,17 +207,24 @@ def plan_restore(
     *,
     accept_loss: bool,
 ) -> RestorePlan:
-    """Read the journal, and check that what will be lost is accepted.
+    """Read the journal, and check that its cluster is dead and that what will be lost is accepted.
+
+    A cluster that still runs has its disks: a restore would take its journal over and give empty
+    directories to its brokers, so everything that was not copied would be lost.
 
     Raises StartError, StorageError.
     """
     url = absolute_location(journal_dir)
-    survey = survey_journal(open_backend(url, storage_options or {}))
-    if survey.image is None or not survey.starts:
-        problem = "holds no journal" if survey.is_empty else "is damaged"
-        raise StartError(f"journal_dir={url} {problem}; see `sparklog journal check {url}`")
+    backend = open_backend(url, storage_options or {})
+    _image_of(survey_journal(backend))  # refuses a wrong place before a lock file is made there
+    try:
+        with locked_journal(backend):
+            survey = survey_journal(backend)
+            require_no_controller(survey)
+    except RepairError as error:
+        raise StartError(str(error)) from error
     config = BrokerConfig.resolve(as_texts(settings))
-    plan = _plan_of(survey.image, config)
+    plan = _plan_of(_image_of(survey), config)
     if plan.not_copied and not accept_loss:
         names = ", ".join(plan.not_copied)
         raise StartError(
@@ -220,6 +233,15 @@ def plan_restore(
             "(accept_loss=True, --accept-loss): then they begin empty, or with what was copied once"
         )
     return plan
+
+
+def _image_of(survey: Survey) -> ClusterImage:
+    """The cluster of a journal that a control plane can start from.  Raises StartError."""
+    url = survey.url
+    if survey.image is None or not survey.starts:
+        problem = "holds no journal" if survey.is_empty else "is damaged"
+        raise StartError(f"journal_dir={url} {problem}; see `sparklog journal check {url}`")
+    return survey.image
 
 
 def _plan_of(image: ClusterImage, config: BrokerConfig) -> RestorePlan:

@@ -1,12 +1,18 @@
 """What a restore would lose, as the journal says, and how the loss is told."""
 
+import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
 from sparklog.errors import StartError
 from sparklog.restoring import RestoredTopic, RestorePlan, plan_restore
+from sparklog.storage_backends.local import LocalBackend
+from tests.unit.driver.control_plane.damaged_journals import journal_of
 from tests.unit.executors.broker.broker_rig import Rig, run
+from tests.unit.executors.broker.test_journal_commands import stop_everything
 
 BUCKET = "memory://bucket/log"
 
@@ -19,6 +25,7 @@ def test_topics_that_are_not_tiered_are_named() -> None:
         await client.create_topic("b", 2)
         await client.create_topic("a")
         await client.create_topic("c", 3, remote_storage_enable="true")
+        await stop_everything(rig)
         journal_dir = f"memory://{rig.disk_name}/journal"
         with pytest.raises(StartError, match=r"records are lost: a, b; bring a disk back"):
             plan_restore(journal_dir, None, None, accept_loss=False)
@@ -32,6 +39,31 @@ def test_topics_that_are_not_tiered_are_named() -> None:
         )
 
     run(test, remote_dir=BUCKET)
+
+
+def test_a_cluster_that_runs_is_not_restored() -> None:
+    """Its brokers would get empty directories, and their records would be lost."""
+
+    async def test(rig: Rig) -> None:
+        await rig.start_broker(1)
+        journal_dir = f"memory://{rig.disk_name}/journal"
+        plan = partial(plan_restore, journal_dir, None, None, accept_loss=True)
+        with pytest.raises(StartError, match=r"runs: its controller answers at 127\.0\.0\.1:"):
+            await asyncio.to_thread(plan)
+        await stop_everything(rig)
+        assert plan().brokers == 1
+
+    run(test)
+
+
+def test_a_journal_that_a_cluster_has_locked_is_not_restored(tmp_path: Path) -> None:
+    backend = LocalBackend(tmp_path / "journal")
+    journal_of(backend=backend)
+    lock = backend.lock(CLUSTER_LOCK_FILE)
+    with pytest.raises(StartError, match="a cluster uses "):
+        plan_restore(backend.url, None, None, accept_loss=True)
+    lock.release()
+    assert plan_restore(backend.url, None, None, accept_loss=True).brokers == 3
 
 
 def test_internal_topics_need_no_acceptance() -> None:

@@ -7,13 +7,11 @@ A journal in an object store has no lock.  Then the only sign of a running clust
 controller, at the address that the controller has written into the journal.
 """
 
-import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from sparklog.client.admin import Admin
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.blocking import BlockingClient
 from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
 from sparklog.driver.control_plane.journal_repair.repair import RepairError
 from sparklog.driver.control_plane.journal_repair.survey import Survey
@@ -61,7 +59,7 @@ def require_no_controller(survey: Survey) -> None:
     """
     cluster_id = survey.image.cluster_id if survey.image is not None else ""
     for endpoint in _controllers(survey):
-        if asyncio.run(_cluster_at(endpoint)) == cluster_id:
+        if _cluster_at(endpoint) == cluster_id:
             raise RepairError(
                 f"the cluster {cluster_id} of {survey.url} runs: its controller answers at "
                 f"{endpoint}; stop the cluster first"
@@ -82,10 +80,14 @@ def _controllers(survey: Survey) -> Iterable[Endpoint]:
     return list(endpoints)[:CONTROLLERS_MAX]
 
 
-async def _cluster_at(endpoint: Endpoint) -> str | None:
-    """The id of the cluster that answers at this address; None without an answer."""
-    with suppress(SparklogError, OSError):
-        async with ClusterClient((endpoint,)) as client:
-            described = await Admin(client, timeout_s=CONTROLLER_SECONDS).describe_cluster()
-            return described.cluster_id
+def _cluster_at(endpoint: Endpoint) -> str | None:
+    """The id of the cluster that answers at this address; None without an answer.
+
+    The caller may be on an event loop, as in a notebook.
+    """
+    with (
+        suppress(SparklogError, OSError),
+        BlockingClient((endpoint,), timeout_s=CONTROLLER_SECONDS) as client,
+    ):
+        return client.admin.describe_cluster().cluster_id
     return None
