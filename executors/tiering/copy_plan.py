@@ -13,7 +13,7 @@ from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.remote_segment import EpochStart, PartName
-from sparklog.remote_log.service import RemotePartition
+from sparklog.remote_log.service import LeaderLog, RemotePartition
 from sparklog.types import NO_OFFSET
 
 #: The files of a segment that a whole copy takes over.
@@ -67,6 +67,16 @@ def epochs_of(log: Log, end_offset: int) -> tuple[EpochStart, ...]:
         EpochStart(entry.epoch, entry.start_offset)
         for entry in log.leader_epochs.entries
         if entry.start_offset < end_offset
+    )
+
+
+def leader_log_of(log: Log) -> LeaderLog:
+    """What a manifest is compared with when the leader of this log takes it over."""
+    return LeaderLog(
+        log_start_offset=log.log_start_offset,
+        local_log_start_offset=log.local_log_start_offset,
+        log_end_offset=log.log_end_offset,
+        leader_epochs=epochs_of(log, log.log_end_offset),
     )
 
 

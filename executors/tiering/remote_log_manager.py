@@ -23,7 +23,7 @@ from sparklog.executors.partition import Partition, TieredStart, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
 from sparklog.executors.tiering.copy_plan import (
     copy_lag_bytes,
-    epochs_of,
+    leader_log_of,
     make_job,
     measured_segment,
     next_candidate,
@@ -37,7 +37,6 @@ from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     FollowerState,
-    LeaderLog,
     RemoteLogState,
     SweptOrphans,
 )
@@ -277,15 +276,11 @@ class RemoteLogManager:
         """Take the manifest over, and make log and manifest agree."""
         partition, log = led.partition, led.partition.log
         await self._restore_epochs(led)
-        leader_log = LeaderLog(
-            log_start_offset=log.log_start_offset,
-            local_log_start_offset=log.local_log_start_offset,
-            log_end_offset=log.log_end_offset,
-            leader_epochs=epochs_of(log, log.log_end_offset),
-        )
-        nonce = f"broker-{partition.node_id}"
+        # No other broker has this name in a manifest, not even the one of the same id in a cluster
+        # that was started from a copy of the journal.  It outlives the process.
+        nonce = f"broker-{partition.node_id}-{self._replica_manager.log_dirs.directory_id}"
         state = await self._call(
-            led, "begin_leadership", led.leader_epoch, nonce, leader_log, self._now_ms()
+            led, "begin_leadership", led.leader_epoch, nonce, leader_log_of(log), self._now_ms()
         )
         await self._take_state(led, state)
 

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 
+from sparklog.remote_log.manifest_log import ManifestLog
 from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.batches import batch
@@ -337,5 +338,29 @@ def test_an_empty_topic_gets_a_leader_with_a_new_disk() -> None:
         assert (await tiered.rig.status())["remote_recoveries"] == 0
         await tiered.fill(20)
         assert await tiered.read_all() == tiered.values
+
+    run_tiered(test)
+
+
+def test_a_broker_with_another_directory_is_another_leader_in_the_manifest() -> None:
+    """Two clusters from one journal have a broker of this id each, and both may lead in one epoch:
+    only one of them may change the manifest."""
+
+    async def test(tiered: TieredRig) -> None:
+        async def nonce() -> str:
+            await until(lambda: tiered.leader is not None)
+            await tiered.tier()
+            manifest = ManifestLog(tiered.bucket, tiered.partition.topic_id, 0).load()
+            assert manifest.leader_epoch == tiered.partition.leader_epoch
+            return manifest.leader_nonce
+
+        await tiered.start()
+        await tiered.fill(20)
+        first = await nonce()
+        await tiered.rig.stop_broker()
+        await tiered.rig.start_broker(new=False)
+        assert await nonce() == first
+        await lose_all(tiered, 1)
+        assert await nonce() != first
 
     run_tiered(test)
