@@ -91,6 +91,18 @@ class Cluster:
         nodes: Iterable[NodeDescription] = self._client.admin.describe_cluster().nodes
         return tuple(node for node in nodes if node.node_id != CONTROLLER_NODE_ID)
 
+    def status(self) -> dict[int, Mapping[str, int]]:
+        """Ask every node what it has counted since its start, and how much it has of what now.
+
+        docs/tiering.md and docs/replication.md say which counters to watch.
+
+        Returns:
+            The counters by node id and name, as ``sparklog status`` shows them; empty for a node
+            that does not answer.  Node 0 is the control plane.
+        """
+        found: dict[int, Mapping[str, int]] = self._client.admin.status()
+        return found
+
     def topics(self) -> list[str]:
         """List the names of all topics in alphabetical order, without internal topics."""
         return sorted(self._client.admin.list_topics())

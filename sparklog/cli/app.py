@@ -22,6 +22,7 @@ from sparklog.cli import (
     reassign,
     restore,
     serve,
+    status,
     topics,
     txns,
 )
@@ -42,6 +43,7 @@ app.command()(restore.restore)
 app.command()(demo.demo)
 app.add_typer(topics.app, name="topics")
 app.command()(brokers.brokers)
+app.command()(status.status)
 app.add_typer(configs.app, name="configs")
 app.command()(elect_leaders.elect_leaders)
 app.add_typer(reassign.app, name="reassign")

@@ -21,6 +21,7 @@ from sparklog.client.deadline import (
 )
 from sparklog.client.fetch_api import FetchFrom
 from sparklog.client.group_admin import GroupAdmin
+from sparklog.client.node_status_api import node_counters
 from sparklog.client.partition_results import value_or_raise
 from sparklog.client.replica_admin import ReplicaAdmin
 from sparklog.client.transaction_admin import TransactionAdmin
@@ -61,6 +62,8 @@ from sparklog.wire.protocol.messages.incremental_alter_configs import (
 CLUSTER_DEFAULT: Final = -1
 #: The setting that makes a topic tiered (KIP-405).
 TIERED: Final = "remote.storage.enable"
+#: The longest time that one node may take to tell its counters, in seconds.
+STATUS_SECONDS_MAX: Final = 5.0
 _SET: Final = 0
 _DELETE: Final = 1
 #: A fetch from a partition that was just created, whose log begins at offset 0.
@@ -389,6 +392,12 @@ class Admin(GroupAdmin, TransactionAdmin):
             if response.results:
                 found[node_id] = [_described_directory(result) for result in response.results]
         return found
+
+    # counters
+
+    async def status(self) -> dict[int, Mapping[str, int]]:
+        """The counters of every node, by node id; see ``node_counters``."""
+        return await node_counters(self.cluster, Deadline(self.timeout_s), STATUS_SECONDS_MAX)
 
     # records
 

@@ -125,6 +125,9 @@ class BlockingAdmin:
     def describe_log_dirs(self) -> dict[int, list[LogDirDescription]]:
         return self._run(self._admin.describe_log_dirs())
 
+    def status(self) -> dict[int, Mapping[str, int]]:
+        return self._run(self._admin.status())
+
     def alter_topic_configs(
         self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:

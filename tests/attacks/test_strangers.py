@@ -4,6 +4,8 @@ The attacks: every private message, AlterPartition, a replica's Fetch, and proof
 are random, empty, made for another connection or reflected to the node that made them.
 """
 
+import json
+
 import pytest
 
 from sparklog.errors import ErrorCode
@@ -18,7 +20,11 @@ REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 #: A stranger may say these: they are the proof of membership itself.
 DOOR = (private.MemberHelloRequest, private.MemberProofRequest)
 #: Clients may say these, and strangers are clients.
-FOR_CLIENTS = (private.ConsistentCutRequest, private.ReadRemoteSegmentsRequest)
+FOR_CLIENTS = (
+    private.ConsistentCutRequest,
+    private.ReadRemoteSegmentsRequest,
+    private.NodeStatusRequest,
+)
 MEMBERS_ONLY = [
     kind
     for kind in vars(private).values()
@@ -33,7 +39,15 @@ def test_every_private_message_is_refused_or_not_served(cluster: AttackedCluster
     assert len(MEMBERS_ONLY) > 10
     for node in cluster.nodes.values():
         served = [kind for kind in MEMBERS_ONLY if is_refused(node, kind())]
-        assert private.NodeStatusRequest in served
+        assert private.StopNodeRequest in served
+
+
+def test_a_stranger_gets_numbers_of_a_node_and_nothing_else(cluster: AttackedCluster) -> None:
+    for node in cluster.nodes.values():
+        with RawWire(node.address) as wire:
+            status = json.loads(wire.ask(private.NodeStatusRequest(), 0).status)
+        assert status["connections"] > 0
+        assert {type(value) for value in status.values()} == {int}
 
 
 def test_a_stranger_cannot_propose_an_isr(cluster: AttackedCluster) -> None:
@@ -84,7 +98,7 @@ def test_a_second_try_needs_a_new_hello(cluster: AttackedCluster) -> None:
 
 
 def assert_is_a_stranger(wire: RawWire) -> None:
-    assert wire.ask(private.NodeStatusRequest(), 0).error_code == REFUSED
+    assert wire.ask(private.StopNodeRequest(), 0).error_code == REFUSED
 
 
 def is_refused(node: Node, request: Request) -> bool:

@@ -60,8 +60,8 @@ _PRIVATE = """
 ## Private APIs
 
 Keys from 20000 up are for members of the cluster only, and not advertised. The exceptions are the
-proof of membership, and ConsistentCut and ReadRemoteSegments, which are for clients and advertised
-to sparklog's own.
+proof of membership, and ConsistentCut, ReadRemoteSegments and NodeStatus, which are for clients and
+advertised to sparklog's own.
 """
 
 _CLIENTS = """

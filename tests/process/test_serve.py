@@ -144,6 +144,22 @@ def test_a_topic_from_the_command_line(serve: Callable[..., Server]) -> None:
     assert answer(server, "topics", "list") == []
 
 
+def test_every_node_shows_what_it_counts(serve: Callable[..., Server], tmp_path: Path) -> None:
+    server = serve("--brokers", "2", "--remote-dir", str(tmp_path / "remote"))
+    control_plane, *brokers = answer(server, "status")
+    assert (control_plane["node"], control_plane["counters"]["brokers_alive"]) == (0, 2)
+    assert [each["node"] for each in brokers] == [1, 2]
+    watched = (
+        *("remote_copy_lag_bytes", "remote_failures", "remote_recoveries_waiting"),
+        *("remote_cache_hits", "remote_cache_misses", "damaged_ranges_found"),
+    )
+    assert all(each["counters"].keys() >= set(watched) for each in brokers)
+    shown = run(server, "status", "unclean_*", "remote_failures").stdout.split()
+    assert shown[:7] == ["counter", "node", "0", "node", "1", "node", "2"]
+    assert shown[-8:] == ["unclean_recoveries", "0", "-", "-", "remote_failures", "-", "0", "0"]
+    assert run(server, "status", "no_such_counter").stdout == "There are none.\n"
+
+
 def test_until_end_stops_at_the_end(serve: Callable[..., Server]) -> None:
     server = serve("--brokers", "1")
     answer(server, "produce", "t", lines="one\ntwo")

@@ -283,7 +283,7 @@ class StopNodeResponse(Response):
 
 @message
 class NodeStatusRequest(Request):
-    """Asks for a node's counters."""
+    """Asks for a node's counters.  Clients may ask, too; they get the numbers."""
 
     API_KEY: ClassVar[int] = 20009
 

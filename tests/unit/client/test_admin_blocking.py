@@ -17,6 +17,8 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.consumer import ConsumerOptions
 from sparklog.client.event_loop_thread import EventLoopThread
 from sparklog.errors import ClosedError, ConfigError, ConnectError, ErrorCode, KafkaError
+from sparklog.service import status
+from sparklog.service.handler import ApiHandler
 from sparklog.types import OffsetSpec, OffsetTimestamp, TopicPartition
 from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from tests.unit.client.small_cluster import SmallCluster, run_cluster
@@ -125,6 +127,30 @@ def test_the_cluster_and_its_nodes_are_described() -> None:
         ]
         configs = await admin.describe_broker_configs(2)
         assert (configs["num.partitions"].value, configs["num.partitions"].read_only) == ("1", True)
+
+    run_cluster(test)
+
+
+class CountingCluster(SmallCluster):
+    def further_apis(self, node_id: int) -> list[ApiHandler]:
+        return [status.handler(lambda: {"role": "node", "remote_failures": 10 + node_id})]
+
+
+def test_every_node_tells_its_counters_and_a_silent_one_has_none() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        admin = Admin(client)
+        counted = {0: {"remote_failures": 10}, 1: {"remote_failures": 11}}
+        assert await admin.status() == counted | {2: {"remote_failures": 12}}
+        await cluster.stop_node(2)
+        assert await admin.status() == counted | {2: {}}
+
+    run_cluster(test, kind=CountingCluster)
+
+
+def test_the_nodes_of_kafka_tell_no_counters() -> None:
+    async def test(_: SmallCluster, client: ClusterClient) -> None:
+        with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION: .*only nodes of sparklog do"):
+            await Admin(client).status()
 
     run_cluster(test)
 

@@ -1,6 +1,7 @@
 """Dispatch over loopback: versions, refusals, failures, and errors that end a connection."""
 
 import asyncio
+import json
 import logging
 import struct
 from dataclasses import replace
@@ -26,7 +27,12 @@ from sparklog.wire.protocol.messages.init_producer_id import (
     InitProducerIdResponse,
 )
 from sparklog.wire.protocol.messages.produce import ProduceRequest, ProduceResponse
-from sparklog.wire.protocol.private import NodeStatusRequest, NodeStatusResponse
+from sparklog.wire.protocol.private import (
+    NodeStatusRequest,
+    NodeStatusResponse,
+    StopNodeRequest,
+    StopNodeResponse,
+)
 from sparklog.wire.protocol.private_clients import CLIENT_SOFTWARE, ConsistentCutRequest
 from sparklog.wire.protocol.schema import Request
 from tests.unit.service.small_node import HOST, ask, ask_once, run_node
@@ -253,19 +259,27 @@ def test_no_answer_is_sent_when_none_is_owed_not_even_to_a_refusal() -> None:
     run_node([produce(handle)], test)
 
 
-def counters() -> ApiHandler:
-    return status.handler(lambda: {"recovered_bytes": 5})
-
-
 def test_members_prove_themselves_and_may_ask_what_others_may_not() -> None:
-    handlers = [*members.handlers(SECRET), counters()]
-    request: Request = NodeStatusRequest()
-    assert ask_once(handlers, request, 0, SECRET) == NodeStatusResponse(
-        status=b'{"recovered_bytes": 5}'
-    )
+    def stop(_: RequestContext, _request: StopNodeRequest) -> StopNodeResponse:
+        return StopNodeResponse()
+
+    key = StopNodeRequest.API_KEY
+    handler = ApiHandler(api_key=key, min_version=0, max_version=0, handle=stop, members_only=True)
+    handlers = [*members.handlers(SECRET), handler]
+    request: Request = StopNodeRequest()
+    assert ask_once(handlers, request, 0, SECRET) == StopNodeResponse()
     refused = ask_once(handlers, request, 0)
-    assert isinstance(refused, NodeStatusResponse)
+    assert isinstance(refused, StopNodeResponse)
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_client_gets_the_numbers_of_a_status_and_a_member_gets_all_of_it() -> None:
+    told = {"connections": 5, "clean_start": True, "data_dirs": {"/d": ""}, "incarnation": "x"}
+    handlers = [*members.handlers(SECRET), status.handler(lambda: told)]
+    for secret, found in ((SECRET, told), (None, {"connections": 5})):
+        answer = ask_once(handlers, NodeStatusRequest(), 0, secret)
+        assert isinstance(answer, NodeStatusResponse)
+        assert json.loads(answer.status) == found
 
 
 def test_a_client_with_another_secret_is_no_member_and_finds_no_member() -> None:

@@ -233,11 +233,12 @@ def test_private_messages_are_for_members_only(request: pytest.FixtureRequest) -
         for key, (message, _) in PRIVATE_MESSAGES.items():
             if key > 20001 and message not in served_by_brokers:
                 codes[message] = (await under_test.ask(message())).error_code
-        assert codes.pop(ConsistentCutRequest) == ErrorCode.NONE
+        for_clients = (ConsistentCutRequest, NodeStatusRequest)
+        assert {codes.pop(message) for message in for_clients} == {ErrorCode.NONE}
         assert set(codes.values()) == {ErrorCode.CLUSTER_AUTHORIZATION_FAILED}
-        assert len(codes) == len(PRIVATE_MESSAGES) - len(served_by_brokers) - 3
+        assert len(codes) == len(PRIVATE_MESSAGES) - len(served_by_brokers) - 4
         told = {key for key in under_test.client.versions if key >= FIRST_PRIVATE_KEY}
-        assert told == {ConsistentCutRequest.API_KEY}
+        assert told == {message.API_KEY for message in for_clients}
 
     run(request, story)
 
