@@ -3,8 +3,10 @@
 The same batches go to both, which roll, copy and delete the same segments.
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,9 @@ FIRST_MS = 1_700_000_000_000
 #: Kafka takes no smaller segments.
 SEGMENT_BYTES = 1 << 20
 BATCHES, BATCH_BYTES = 60, 100_000
+#: Batches of one segment, and the base offset of the active segment.
+SEGMENT_BATCHES = SEGMENT_BYTES // BATCH_BYTES
+LAST_SEGMENT = BATCHES - SEGMENT_BATCHES
 CONFIGS = {
     "remote_storage_enable": "true",
     "segment_bytes": str(SEGMENT_BYTES),
@@ -76,7 +81,7 @@ def tiered_cluster(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture(scope="module")
 def tiered(tiered_kafka: KafkaBroker, tiered_cluster: ServedCluster) -> Iterator[Both]:
-    """Both have copied everything that is sealed, and deleted it but for the last segment."""
+    """Both have copied the five sealed segments, and keep the files of the last one of these."""
     both = Both(
         Side("kafka", {"broker": tiered_kafka.address}),
         Side("ours", {"broker": broker_address(tiered_cluster)}),
@@ -87,9 +92,7 @@ def tiered(tiered_kafka: KafkaBroker, tiered_cluster: ServedCluster) -> Iterator
         value = (b"%06d" % number).ljust(BATCH_BYTES, b"x")
         both.fill(TOPIC, batch(value, timestamp=FIRST_MS + number * 1000))
     for side in both.sides:
-        wait_for(
-            lambda side=side: offset(side, OffsetSpec.EARLIEST_LOCAL) >= BATCHES * 0.6  # type: ignore[misc]
-        )
+        wait_for(lambda side=side: is_at_rest(side), what=f"{side.name} copies and deletes")  # type: ignore[misc]
     yield both
     for side in both.sides:
         side.close()
@@ -99,6 +102,12 @@ def offset(side: Side, spec: OffsetSpec) -> int:
     response = side.exchange(list_offsets(TOPIC, int(spec)), LIST_OFFSETS_VERSION)
     [found] = response.topics[0].partitions
     return int(found.offset) if found.error_code == 0 else -1
+
+
+def is_at_rest(side: Side) -> bool:
+    """Whether nothing is left to be copied, and ``local.retention.bytes`` has been applied."""
+    found = [offset(side, spec) for spec in (OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_LOCAL)]
+    return found == [LAST_SEGMENT - 1, LAST_SEGMENT - SEGMENT_BATCHES]
 
 
 def test_special_timestamps(tiered: Both) -> None:
@@ -146,7 +155,19 @@ def test_kafka_s_tools(
         run = same_words(tools, addresses, "GetOffsetShell", words)
         assert run.code == 0
         assert run.lines[0].startswith(f"{TOPIC}:0:")
+    of_kafka, ours = (described_partitions(tools, address) for address in addresses)
+    assert ours == of_kafka
+    [partition] = ours
+    assert partition["partition"] == f"{TOPIC}-0"
+    records = 2 * SEGMENT_BATCHES * BATCH_BYTES  # of the files that are left
+    assert records < partition["size"] < records * 1.01
+
+
+def described_partitions(tools: KafkaTools, address: str) -> list[dict[str, Any]]:
+    """What kafka-log-dirs prints of the topic's partitions on broker 1, sizes included."""
     asked = ("--describe", "--topic-list", TOPIC)
-    for address in addresses:
-        described = tools.ok("LogDirsCommand", "--bootstrap-server", address, *asked)
-        assert f'"partition":"{TOPIC}-0"' in described.out
+    run = tools.ok("LogDirsCommand", "--bootstrap-server", address, *asked)
+    brokers = {each["broker"]: each["logDirs"] for each in json.loads(run.lines[-1])["brokers"]}
+    [directory] = brokers[1]
+    partitions: list[dict[str, Any]] = directory["partitions"]
+    return partitions
