@@ -76,6 +76,12 @@ def _reason(response: StoreResponse, error: Exception) -> str | None:
         return "the bucket does not exist; create it, or correct the URL"
     if response.code == "NoSuchUpload":
         return "something else has aborted the upload; write the file again"
+    if response.code in _EXPIRED_CREDENTIALS:
+        return (
+            f"the store refuses the credentials ({response.code}): they were temporary and have "
+            "expired; start again with new ones, or use a role or profile, whose credentials are "
+            "renewed"
+        )
     if response.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
         said = response.code if response.code and not response.code.isdigit() else "access denied"
         return (
@@ -115,7 +121,9 @@ _NAMES_IN_THE_WAY = {
     "ExistingObjectIsDirectory": errno.EISDIR,
 }
 _UNKNOWN_CREDENTIALS = frozenset(
-    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound", "ExpiredToken"}
+    {"InvalidAccessKeyId", "SignatureDoesNotMatch", "XAdminUserNotFound"}
 )
+#: Of keys with a session token.  Nothing renews a token that was given as text.
+_EXPIRED_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _SILENT = frozenset({"HTTPClientError", "ConnectionError", "TimeoutError", "ClientConnectorError"})

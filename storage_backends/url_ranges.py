@@ -95,6 +95,9 @@ class UrlRanges:
             )
             with connection.getresponse() as response:
                 filled = _take_body(response, where, offset, target)
+        except http.client.InvalidURL:  # its text has the query
+            del self._connections[key]  # the request was begun
+            raise StorageError(f"cannot read {where}: the URL is malformed") from None
         except (OSError, http.client.HTTPException) as error:
             del self._connections[key]
             connection.close()

@@ -4,6 +4,7 @@ The log is the same as in the tests of ``remote_log``: transactions, compression
 """
 
 import logging
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -334,6 +335,24 @@ def test_a_url_that_is_refused_twice_is_given_up(bucket: Bucket) -> None:
     bucket.server.faults.extend([403, 404])
     assert reading.offsets() == []
     assert (reading.direct.offset, len(bucket.server.asked)) == (0, 2)
+
+
+def test_no_warning_or_error_of_a_task_shows_a_signature(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for fault in (403, 500, 307):
+        bucket.server.faults.extend([fault] * (TRIES + 1))
+        assert Reading(bucket, bucket.range()).offsets() == []
+        bucket.server.faults.clear()
+    path = log_path(bucket.segments[0])
+    bucket.server.objects[path] = bytes(len(bucket.server.objects[path]))
+    with pytest.raises(CorruptBatchError) as damaged:
+        Reading(bucket, bucket.range()).offsets()
+    text = caplog.text + "".join(traceback.format_exception(damaged.value))
+    assert all(f"the store answers {fault}" in text for fault in (403, 500, 307))
+    assert "startingOffsets" in text
+    assert "signature=" not in text
 
 
 def test_the_brokers_take_over_in_the_middle(bucket: Bucket) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.read.plan import OffsetRange, split
+from sparklog.dataframe.read.reader import RangePartition
 from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
@@ -154,6 +155,18 @@ def test_every_offset_is_read_once(
             assert set(range(each.start, in_bucket)) <= set(covered)
         else:
             assert each.end > min(local_start, edges[-1]) or not segments
+
+
+def test_no_text_of_a_task_shows_a_url() -> None:
+    """Spark puts partitions into logs and into the texts of errors."""
+    [piece] = cut_by_tier(span(0, 10), remote(SEGMENTS[:1], 10))
+    assert piece.remote is not None
+    secret = "https://bucket/x?X-Amz-Signature=5ec2e7"
+    segments = (replace(piece.remote.segments[0], log_url=secret, indexes_url=secret),)
+    partition = RangePartition(replace(piece, remote=replace(piece.remote, segments=segments)))
+    for text in (str(partition), repr(partition), repr(partition.value), repr([*segments])):
+        assert "segment" in text
+        assert "X-Amz" not in text
 
 
 def test_a_range_keeps_everything_else() -> None:

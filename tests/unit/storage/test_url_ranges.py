@@ -1,5 +1,6 @@
 """Ranges by URL, from an HTTP server that answers as stores do, and as they should not."""
 
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,16 @@ def test_no_error_shows_the_signature(server: RangeServer, ranges: UrlRanges) ->
     with pytest.raises(StorageError) as broken:
         read(ranges, url, 0, 1)
     assert "signature=" not in f"{refused.value} {broken.value} {broken.value.__cause__}"
+
+
+def test_the_error_for_a_malformed_url_does_not_show_the_signature(
+    server: RangeServer, ranges: UrlRanges
+) -> None:
+    url = server.url("a/b.log")
+    with pytest.raises(StorageError, match=r"/a/b\.log: the URL is malformed") as refused:
+        read(ranges, f"{url} ", 0, 1)
+    assert "signature=" not in "".join(traceback.format_exception(refused.value))
+    assert read(ranges, url, 10, 20) == DATA[10:30]
 
 
 @pytest.mark.parametrize("fault", [WHOLE, WRONG_RANGE])
