@@ -9,6 +9,7 @@ the log object behind as an orphan.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, Protocol
 
 from crc32c import crc32c
@@ -22,6 +23,7 @@ from sparklog.remote_log.copy_job import FILE_PARTS, CopyJob
 from sparklog.remote_log.index_check import OffsetIndexCheck, TimeIndexCheck
 from sparklog.remote_log.leader_epochs import encode_epochs, epochs_between
 from sparklog.remote_log.remote_segment import Part, PartName, RemoteSegment
+from sparklog.remote_log.time_ranges import lowest_timestamp
 from sparklog.segment_files.index_builder import IndexBuilder
 from sparklog.storage_backends.base import FileHalf
 from sparklog.wire.records.batch import BatchHeader, Buffer
@@ -69,7 +71,7 @@ def copy_segment(
     path = names.indexes_object(job.folder, job.segment_id)
     _upload(remote, path, tuple(contents.values()), size)
     moved(size)
-    return RemoteSegment(
+    segment = RemoteSegment(
         segment_id=job.segment_id,
         base_offset=job.base_offset,
         next_offset=job.next_offset,
@@ -79,6 +81,8 @@ def copy_segment(
         gaps=stream.gaps,
         parts=_describe(contents),
     )
+    lowest = lowest_timestamp(contents.get(PartName.STATS, b""), segment)
+    return replace(segment, min_timestamp=lowest)
 
 
 class _IndexChecks:

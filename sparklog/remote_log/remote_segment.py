@@ -55,6 +55,8 @@ class RemoteSegment:
             segment is left (``SegmentShortened``).
         max_timestamp: the largest timestamp of its records in ms, NO_TIMESTAMP without one.  An
             upper bound if only the beginning is left.
+        min_timestamp: no record of the segment has a lower timestamp in ms; NO_TIMESTAMP if that is
+            not known.
         leader_epochs: of its records.  The first one starts at ``base_offset``.
         gaps: whether offsets are missing before or between its batches, because the log has been
             compacted at some time.  Without gaps a batch proves the base offset of the next one.
@@ -66,6 +68,7 @@ class RemoteSegment:
     next_offset: int
     log_size: int
     max_timestamp: int = NO_TIMESTAMP
+    min_timestamp: int = NO_TIMESTAMP
     leader_epochs: tuple[EpochStart, ...]
     gaps: bool = False
     parts: Mapping[PartName, Part]
@@ -89,13 +92,23 @@ class RemoteSegment:
         """The leader epoch of the last record."""
         return self.leader_epochs[-1].epoch
 
+    def may_hold(self, lowest_ms: int | None, highest_ms: int | None) -> bool:
+        """Whether a record may have a timestamp in [``lowest_ms``, ``highest_ms``] (milliseconds;
+        None is no bound)."""
+        if lowest_ms is not None and self.max_timestamp < lowest_ms:
+            return False
+        is_known = self.min_timestamp != NO_TIMESTAMP
+        return highest_ms is None or not is_known or self.min_timestamp <= highest_ms
+
     def to_json(self) -> dict[str, Any]:
+        is_known = self.min_timestamp != NO_TIMESTAMP
         return {
             "id": self.segment_id,
             "base": self.base_offset,
             "next": self.next_offset,
             "size": self.log_size,
             "time": self.max_timestamp,
+            **({"min_time": self.min_timestamp} if is_known else {}),
             "epochs": [list(each) for each in self.leader_epochs],
             "gaps": self.gaps,
             "parts": {name.value: list(part) for name, part in self.parts.items()},
@@ -113,6 +126,8 @@ class RemoteSegment:
                 next_offset=number_of(values["next"]),
                 log_size=number_of(values["size"]),
                 max_timestamp=number_of(values["time"], NO_TIMESTAMP),
+                # Manifests of earlier versions lack it.
+                min_timestamp=number_of(values.get("min_time", NO_TIMESTAMP), NO_TIMESTAMP),
                 leader_epochs=tuple(
                     EpochStart(number_of(epoch), number_of(start))
                     for epoch, start in values["epochs"]

@@ -1,12 +1,15 @@
-"""The offsets of a segment that bounds of time leave, by its statistics (the part ``stats``).
+"""What the statistics of a segment (the part ``stats``) say of the timestamps of its records.
 
-Owns: the choice of offsets.  Must not know how a segment is measured, or objects.  ``stats_file``
-has the format of the part.
+Owns: the offsets that bounds of time leave, and the lowest timestamp.  Must not know how a segment
+is measured, or objects.  ``stats_file`` has the format of the part.
 """
+
+from collections.abc import Sequence
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log.remote_segment import RemoteSegment
-from sparklog.segment_files.stats_file import decode_stats, decode_stats_header
+from sparklog.segment_files.stats_file import TimestampRange, decode_stats, decode_stats_header
+from sparklog.types import NO_TIMESTAMP
 
 
 def offsets_within(
@@ -17,14 +20,8 @@ def offsets_within(
 
     Raises DecodeError unless ``stats`` are the sound statistics of the whole segment.
     """
-    described = decode_stats_header(stats)
-    if (described.log_size, described.next_offset) != (segment.log_size, segment.next_offset):
-        raise DecodeError("segment statistics are those of another segment")
-    ranges = decode_stats(stats, segment.base_offset).ranges
-    if ranges is None or (ranges and ranges[0].first_offset < segment.base_offset):
-        raise DecodeError("segment statistics have no sound intervals")
     spans: list[tuple[int, int]] = []
-    for start, end, lowest, highest in ranges:
+    for start, end, lowest, highest in _ranges(stats, segment):
         too_old = lowest_ms is not None and highest < lowest_ms
         too_new = highest_ms is not None and lowest > highest_ms
         if too_old or too_new:
@@ -34,3 +31,26 @@ def offsets_within(
         else:
             spans.append((start, end))
     return spans
+
+
+def lowest_timestamp(stats: bytes, segment: RemoteSegment) -> int:
+    """The lowest timestamp of the segment's records, in milliseconds.
+
+    NO_TIMESTAMP if ``stats`` are not the sound statistics of the whole segment, if the segment has
+    no records, and if a record has no timestamp, or one that cannot be read.
+    """
+    try:
+        ranges = _ranges(stats, segment)
+    except DecodeError:
+        return NO_TIMESTAMP
+    return max(NO_TIMESTAMP, min((each.lowest for each in ranges), default=NO_TIMESTAMP))
+
+
+def _ranges(stats: bytes, segment: RemoteSegment) -> Sequence[TimestampRange]:
+    described = decode_stats_header(stats)
+    if (described.log_size, described.next_offset) != (segment.log_size, segment.next_offset):
+        raise DecodeError("segment statistics are those of another segment")
+    ranges = decode_stats(stats, segment.base_offset).ranges
+    if ranges is None or (ranges and ranges[0].first_offset < segment.base_offset):
+        raise DecodeError("segment statistics have no sound intervals")
+    return ranges

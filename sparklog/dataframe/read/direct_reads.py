@@ -232,7 +232,7 @@ class _OpenSegment:
     def _wanted(self, item: OffsetRange) -> list[tuple[int, int]]:
         segment = self.segment
         lowest, highest = item.min_timestamp_ms, item.max_timestamp_ms
-        if lowest is not None and segment.max_timestamp < lowest:
+        if not segment.may_hold(lowest, highest):
             return []
         spans = [(segment.base_offset, segment.next_offset)]
         if highest is not None:

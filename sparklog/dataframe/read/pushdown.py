@@ -5,8 +5,8 @@ ranges.  Must not know Spark's classes (it reads their names and fields) or the 
 filter is also returned to Spark, so an unknown filter costs only the saving.
 
 An upper bound on the timestamp ends no range: older records may follow newer ones, even where
-brokers set the timestamps, because their clocks differ.  It saves what the statistics of segments
-in the bucket rule out.
+brokers set the timestamps, because their clocks differ.  It saves what the lowest timestamps and
+the statistics of segments in the bucket rule out.
 """
 
 from collections.abc import Callable, Iterable, Mapping

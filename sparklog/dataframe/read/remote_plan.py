@@ -38,7 +38,7 @@ def cut_by_tier(
         stop = min(item.end, segment.next_offset, remote.local_start_offset)
         if segment.base_offset > end or stop <= end:
             break
-        if _may_hold(item, signed):
+        if segment.may_hold(item.min_timestamp_ms, item.max_timestamp_ms):
             parts.append(_Part(signed, end, stop))
         end = stop
     rest_bytes = _bytes_behind(parts, end, item.end)
@@ -126,12 +126,6 @@ def _bytes_behind(parts: Sequence[_Part], end: int, stop: int) -> int:
         return 0
     last = parts[-1]
     return last.size * (stop - end) // (last.end - last.start)
-
-
-def _may_hold(item: OffsetRange, signed: SignedSegment) -> bool:
-    """Whether a segment may have records that are new enough."""
-    oldest = item.min_timestamp_ms
-    return oldest is None or signed.segment.max_timestamp >= oldest
 
 
 def _overlaps(signed: SignedSegment, item: OffsetRange) -> bool:

@@ -22,7 +22,7 @@ from sparklog.errors import CorruptBatchError, ErrorCode, KafkaError
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.storage_backends.url_ranges import TRIES, UrlRanges
-from sparklog.types import Isolation, TopicPartition
+from sparklog.types import NO_TIMESTAMP, Isolation, TopicPartition
 from sparklog.wire.protocol.messages.fetch import AbortedTransaction
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import decode_records
@@ -252,7 +252,33 @@ def test_a_segment_that_is_too_old_is_not_asked_for(bucket: Bucket) -> None:
     assert bucket.server.asked == []
 
 
+def test_a_segment_that_is_too_new_is_not_asked_for(bucket: Bucket) -> None:
+    known = [each.min_timestamp for each in bucket.segments if each.min_timestamp != NO_TIMESTAMP]
+    assert max(known) > min(known) > 0
+    records = {
+        record.offset: record.timestamp
+        for each in bucket.segments
+        for record in decode_records(bucket.rich.bucket.read(log_path(each)))
+    }
+    for highest in sorted({*known, *(each - 1 for each in known)}):
+        del bucket.server.asked[:]
+        item = replace(bucket.range(), max_timestamp_ms=highest)
+        found = Reading(bucket, item, isolation=Isolation.READ_UNCOMMITTED).offsets()
+        committed = local_offsets(bucket, 0, bucket.end, Isolation.READ_UNCOMMITTED)
+        assert {o for o in committed if records[o] <= highest} <= set(found)
+        asked = {asked.path for asked in bucket.server.asked}
+        for each in bucket.segments:
+            assert (indexes_path(each) in asked) is (each.min_timestamp <= highest)
+
+
+def test_segments_of_earlier_versions_are_asked_for(bucket: Bucket) -> None:
+    bucket.segments = [replace(each, min_timestamp=NO_TIMESTAMP) for each in bucket.segments]
+    assert Reading(bucket, replace(bucket.range(), max_timestamp_ms=-5)).offsets() == []
+    assert {asked.path for asked in bucket.server.asked} == set(map(indexes_path, bucket.segments))
+
+
 def test_statistics_that_are_damaged_save_nothing(bucket: Bucket) -> None:
+    bucket.segments = [replace(each, min_timestamp=NO_TIMESTAMP) for each in bucket.segments]
     for each in bucket.segments:
         part = each.parts["stats"]  # type: ignore[index]
         damaged = bytearray(bucket.server.objects[indexes_path(each)])

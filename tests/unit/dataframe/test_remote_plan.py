@@ -13,19 +13,26 @@ from sparklog.dataframe.read.reader import RangePartition
 from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.types import TopicPartition
+from sparklog.types import NO_TIMESTAMP, TopicPartition
 
 TP = TopicPartition("t", 0)
 EXPIRES_AT_MS = 77
 
 
-def signed(base_offset: int, next_offset: int, size: int, max_timestamp: int = 0) -> SignedSegment:
+def signed(
+    base_offset: int,
+    next_offset: int,
+    size: int,
+    max_timestamp: int = 0,
+    min_timestamp: int = NO_TIMESTAMP,
+) -> SignedSegment:
     segment = RemoteSegment(
         segment_id=str(base_offset),
         base_offset=base_offset,
         next_offset=next_offset,
         log_size=size,
         max_timestamp=max_timestamp,
+        min_timestamp=min_timestamp,
         leader_epochs=(EpochStart(0, base_offset),),
         parts={},
     )
@@ -109,6 +116,45 @@ def test_segments_that_are_too_old_are_not_read() -> None:
     assert cut(span(0, 40, 5), segments, 30, 1000) == [(0, 10, 10), (20, 40, 30)]
     assert cut(span(0, 30, 10), segments, 30, 1000) == []
     assert cut(span(0, 31, 10), segments, 30, 1000) == [(30, 31, None)]
+
+
+def test_segments_that_are_too_new_are_not_read() -> None:
+    segments = [signed(0, 10, 40, 5, 3), signed(10, 20, 40, 9, 6), signed(20, 30, 40, 9)]
+
+    def pieces(newest_ms: int, end: int = 60) -> list[tuple[int, int, int | None]]:
+        return cut(replace(span(0, end), max_timestamp_ms=newest_ms), segments, 30, 1000)
+
+    assert pieces(6) == [(0, 60, 30)]
+    assert pieces(5, 30) == [(0, 10, 10), (20, 30, 30)]
+    assert pieces(3, 30) == [(0, 10, 10), (20, 30, 30)]
+    assert pieces(2, 30) == [(20, 30, 30)], "a segment of an earlier version is always read"
+    segments[2] = signed(20, 30, 40, 9, 7)
+    assert pieces(5) == [(0, 10, 10), (30, 60, None)], "the files may have older records"
+    assert pieces(2, 30) == []
+
+
+@given(data=st.data(), times=st.lists(st.lists(st.integers(-1, 9), max_size=4), max_size=8))
+def test_bounds_of_time_lose_no_record(data: st.DataObject, times: list[list[int]]) -> None:
+    """Each segment has two offsets for each record, as if every second one were removed."""
+    segments: list[SignedSegment] = []
+    end = 0
+    for stamps in times:
+        lowest = min(stamps, default=NO_TIMESTAMP) if data.draw(st.booleans()) else NO_TIMESTAMP
+        size, stop = data.draw(st.integers(1, 300)), end + 2 * max(len(stamps), 1)
+        segments.append(signed(end, stop, size, max(stamps, default=NO_TIMESTAMP), lowest))
+        end = stop
+    bounds = st.none() | st.integers(-3, 11)
+    lowest_ms, highest_ms = data.draw(bounds), data.draw(bounds)
+    item = replace(span(0, end), min_timestamp_ms=lowest_ms, max_timestamp_ms=highest_ms)
+    found = with_own_segments(cut_by_tier(item, remote(segments, end), 100))
+    planned = {offset for each in found for offset in range(each.start, each.end)}
+    wanted = {
+        each.segment.base_offset + 2 * place
+        for each, stamps in zip(segments, times, strict=True)
+        for place, stamp in enumerate(stamps)
+        if (lowest_ms is None or stamp >= lowest_ms) and (highest_ms is None or stamp <= highest_ms)
+    }
+    assert wanted <= planned
 
 
 def test_segments_that_are_missing_are_left_to_the_brokers() -> None:

@@ -73,6 +73,7 @@ def test_the_description_is_that_of_the_segment(rich: RichLog) -> None:
             next_offset=segment.next_offset,
             log_size=segment.size,
             max_timestamp=segment.largest.timestamp,
+            min_timestamp=each.min_timestamp,
             leader_epochs=each.leader_epochs,
             parts={},
         )

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +11,7 @@ import pytest
 from sparklog.errors import DecodeError
 from sparklog.remote_log import names
 from sparklog.remote_log.remote_segment import EpochStart, Part, PartName, RemoteSegment
+from sparklog.types import NO_TIMESTAMP
 
 SEGMENT = RemoteSegment(
     segment_id="a",
@@ -23,10 +25,33 @@ SEGMENT = RemoteSegment(
 
 
 @pytest.mark.parametrize(
-    "segment", [SEGMENT, replace(SEGMENT, max_timestamp=-1, gaps=True, parts={})]
+    "segment",
+    [
+        SEGMENT,
+        replace(SEGMENT, max_timestamp=-1, gaps=True, parts={}),
+        replace(SEGMENT, min_timestamp=0),
+        replace(SEGMENT, min_timestamp=5),
+    ],
 )
 def test_a_segment_survives_its_json(segment: RemoteSegment) -> None:
     assert RemoteSegment.from_json(json.loads(json.dumps(segment.to_json()))) == segment
+
+
+def test_a_segment_of_an_earlier_version_has_no_lowest_timestamp() -> None:
+    values = replace(SEGMENT, min_timestamp=4).to_json()
+    assert values.pop("min_time") == 4
+    assert values == SEGMENT.to_json()
+    assert RemoteSegment.from_json(values).min_timestamp == NO_TIMESTAMP
+
+
+def test_bounds_of_time_rule_a_segment_out() -> None:
+    """A segment with timestamps from 3 to 5, against all bounds around them."""
+    known, bounds = replace(SEGMENT, min_timestamp=3), [None, *range(-9, 9)]
+    for lowest, highest in product(bounds, bounds):
+        is_old = lowest is not None and lowest > 5
+        is_new = highest is not None and highest < 3
+        assert known.may_hold(lowest, highest) is not (is_old or is_new)
+        assert SEGMENT.may_hold(lowest, highest) is not is_old
 
 
 def test_sizes_and_the_last_epoch() -> None:
@@ -50,6 +75,8 @@ def test_parts_of_later_versions_are_left_out() -> None:
         {"next": "20"},
         {"size": 1.5},
         {"time": -2},
+        {"min_time": -2},
+        {"min_time": None},
         {"epochs": []},
         {"gaps": 0},
         {"epochs": [[3, 11]]},
