@@ -9,7 +9,9 @@ from sparklog.remote_log.manifest_records import (
     LogStartMoved,
     ManifestRecord,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
+    TruncatedAfter,
 )
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from tests.simulation.checkers import (
@@ -330,6 +332,31 @@ def test_files_may_begin_where_the_bucket_ends_and_not_later() -> None:
         "10)",
         f"{NAME}: broker 1 at the end has the log from 0 on and the files from 12 on, the manifest "
         "has [0, 10)",
+    ]
+
+
+def shortened(segment: TierSegment, end: int) -> tuple[ManifestRecord, ...]:
+    """Of the last segment the beginning up to ``end`` stays."""
+    beginning = replace(segment.segment, next_offset=end, log_size=4)
+    whole = TruncatedAfter(offset=segment.segment.next_offset, removed_ms=0)
+    return whole, SegmentShortened(segment=beginning)
+
+
+def test_the_bucket_ends_where_its_last_segment_was_shortened() -> None:
+    manifest, whole = Manifest(), segment(0, 10, batch(0, 4), batch(4, 10))
+    history = History.of(
+        *(created(), mark(100), manifest.commit(began()), manifest.commit(whole)),
+        manifest.commit(*shortened(whole, 4)),
+    )
+    other = batch(4, 10)._replace(checksum=1)
+    kept = replica(local_start=4, batches=(batch(0, 4), other))
+    final = FinalState(tiered_replicas=(kept,), remote_objects=objects(whole))
+    assert tier_coverage.check(history, final) == []
+    assert tier_objects.check(history, final) == []
+    final = FinalState(tiered_replicas=(replica(local_start=5),))
+    assert tier_coverage.check(history, final) == [
+        f"{NAME}: broker 1 at the end has the log from 0 on and the files from 5 on, the manifest "
+        "has [0, 4)"
     ]
 
 

@@ -34,7 +34,8 @@ class TierSegment:
     """The two objects of a segment, read when a manifest first names it.
 
     ``damage`` says what cannot be read.  ``epochs`` are the leader epochs from the log start on,
-    ``aborted`` the aborted transactions with records in the segment.
+    ``aborted`` the aborted transactions with records in the segment.  ``copied`` is the segment as
+    it was copied, if only its beginning is left.
     """
 
     segment: RemoteSegment
@@ -42,6 +43,7 @@ class TierSegment:
     epochs: tuple[EpochStart, ...] = ()
     aborted: tuple[RemoteAbortedTxn, ...] = ()
     damage: str = ""
+    copied: RemoteSegment | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,7 @@ def check(history: History, final: FinalState) -> list[str]:
 def _missing(log: LogId, state: TierState, final: FinalState) -> Iterator[str]:
     folder = names.segments_folder(log.topic_id, log.partition)
     for each in state.segments:
-        segment = each.segment
+        segment = each.copied or each.segment
         sizes = {
             names.log_object(folder, segment.segment_id): segment.log_size,
             names.indexes_object(folder, segment.segment_id): segment.size - segment.log_size,

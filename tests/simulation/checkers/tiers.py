@@ -6,13 +6,14 @@ written apart from the product's own replay.
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from sparklog.remote_log.manifest_records import (
     LeaderBegan,
     LogStartMoved,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
     TruncatedAfter,
 )
@@ -99,6 +100,8 @@ def _after(before: TierState | None, at: int, commit: TierCommitted, now_ms: int
                 log_start = max([log_start, *(s.segment.next_offset for s in gone)])
             case TruncatedAfter():
                 gone = [s for s in segments if s.segment.next_offset > record.offset]
+            case SegmentShortened():
+                segments[-1] = _shortened(segments[-1], record)
         segments = [s for s in segments if s not in gone]
         removed |= {s.segment.segment_id: now_ms for s in gone}
     return TierState(
@@ -108,6 +111,17 @@ def _after(before: TierState | None, at: int, commit: TierCommitted, now_ms: int
         removed=removed,
         log_start=log_start,
         leader_epoch=leader_epoch,
+    )
+
+
+def _shortened(last: TierSegment, record: SegmentShortened) -> TierSegment:
+    """The beginning of the last segment; its objects stay as they were."""
+    end = record.segment.next_offset
+    return replace(
+        last,
+        segment=record.segment,
+        copied=last.copied or last.segment,
+        batches=tuple(batch for batch in last.batches if batch.next_offset <= end),
     )
 
 

@@ -22,7 +22,9 @@ from sparklog.remote_log.manifest_records import (
     LogStartMoved,
     ManifestRecord,
     SegmentAdded,
+    SegmentShortened,
     SegmentsRemoved,
+    TruncatedAfter,
     record_from_json,
 )
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
@@ -136,6 +138,8 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
     scene.count("tier_commits")
     scene.count("tier_segments", len(added))
     scene.count("tier_leavings", _empties(records))
+    scene.count("tier_truncations", any(isinstance(each, TruncatedAfter) for each in records))
+    scene.count("tier_shortenings", any(isinstance(each, SegmentShortened) for each in records))
     scene.history.record(
         TierCommitted(
             log=log,
