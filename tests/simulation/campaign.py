@@ -17,10 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.caught_at import CAUGHT_AT
+from tests.simulation.caught_at import CAUGHT_AT, CAUGHT_BY
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
 from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED
+from tests.simulation.planting import UNHUNTED
 from tests.simulation.scenario import (
     TIERED_FROM,
     Verdict,
@@ -99,9 +100,10 @@ def seeds_to_catch(name: str) -> tuple[int, str]:
 
 
 def _caught(name: str, seed: int) -> str:
-    """The first finding of a checker in a run with this bug; empty without one."""
+    """The first finding of a checker that counts in a run with this bug; empty without one."""
+    counting = {CAUGHT_BY[name]} if name in CAUGHT_BY else CHECKERS.keys()
     for line in run(seed, bug=name).found:
-        if line.partition(":")[0] in CHECKERS:
+        if line.partition(":")[0] in counting:
             return line
     return ""
 
@@ -180,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=100, help="how many")
     parser.add_argument("--start", type=int, default=1, help="the first one")
     parser.add_argument("--workers", type=int, default=WORKERS)
-    parser.add_argument("--bug", choices=[*BUGS, "all"], help="plant a deliberate bug")
+    parser.add_argument("--bug", choices=[*BUGS, *UNHUNTED, "all"], help="plant a deliberate bug")
     options = parser.parse_args(arguments)
     if options.seed is not None:
         return _replay(options.seed, options.bug)

@@ -62,6 +62,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "delete_local_segments_before_they_are_copied": 1_000_000,
     "copy_above_the_stable_offset": 1_000_001,
     "cut_the_aborted_transactions_at_the_segment": 1_000_001,
+    "commit_after_a_newer_leader_has_begun": 1_000_010,
     "delete_garbage_without_a_delay": 1_000_002,
     "delete_a_live_segment_with_the_garbage": 1_000_002,
     "take_the_age_of_garbage_from_the_call": 1_002_640,
@@ -73,4 +74,9 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "forget_an_epoch": 6,
     "keep_replicas_eligible_for_ever": 24,
     "skip_the_crc_in_recovery": 3,
+}
+
+#: Bugs that show others, too, what a checker is there for.  Only that checker counts.
+CAUGHT_BY: Final[Mapping[str, str]] = {
+    "commit_after_a_newer_leader_has_begun": "tier_leaders",
 }

@@ -20,22 +20,15 @@ from sparklog.executors.replication.clean_offsets import CleanOffsets
 from sparklog.types import MAX_INT64
 from sparklog.wire.records.batch import BatchHeader
 from sparklog.wire.records.control import EndTxnMarker
-from tests.simulation.planting import Bug, Patch, bug
+from tests.simulation.planting import Bug, Patch, bug, unhunted
 
 #: Only runs with compacted topics show these.
 CLEANER_BUGS: set[str] = set()
-UNHUNTED: dict[str, Bug] = {}
 
 
 def cleaner_bug(make: Bug) -> Bug:
     CLEANER_BUGS.add(make.__name__)
     return bug(make)
-
-
-def unhunted(make: Bug) -> Bug:
-    """A bug that the seeds are not known to show; it is not in ``BUGS``."""
-    UNHUNTED[make.__name__] = make
-    return make
 
 
 def _clean_below(stable_offset: Callable[[Partition], int]) -> list[Patch]:

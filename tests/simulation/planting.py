@@ -14,6 +14,8 @@ Patch = tuple[Any, str, Any]
 Bug = Callable[[], list[Patch]]
 
 BUGS: dict[str, Bug] = {}
+#: Bugs that the seeds are not known to show.
+UNHUNTED: dict[str, Bug] = {}
 
 
 def bug(make: Bug) -> Bug:
@@ -22,10 +24,21 @@ def bug(make: Bug) -> Bug:
     return make
 
 
+def unhunted(make: Bug) -> Bug:
+    """A bug that the seeds are not known to show; it can be planted, and is not in ``BUGS``."""
+    UNHUNTED[make.__name__] = make
+    return make
+
+
+def patches_of(name: str) -> list[Patch]:
+    """What a bug replaces."""
+    return (BUGS.get(name) or UNHUNTED[name])()
+
+
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
     """The bug is in the code meanwhile; None: there is none."""
     with ExitStack() as stack:
-        for target, attribute, substitute in BUGS[name]() if name is not None else ():
+        for target, attribute, substitute in patches_of(name) if name is not None else ():
             stack.enter_context(patch.object(target, attribute, substitute))
         yield

@@ -4,32 +4,38 @@ Owns: what the checkers of tiers must catch.  Must not know how it is caught.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import sparklog.executors.tiering.copy_plan as copy_plan_module
 import sparklog.executors.tiering.remote_log_manager as remote_log_manager_module
+from sparklog.commit_log import CommitLog
 from sparklog.errors import SparklogError
 from sparklog.executors.log import AbortedTxn, Segment
 from sparklog.executors.log.retained_log import RetainedLog
-from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.partition import Effect, Partition, TieredStart
 from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
 from sparklog.remote_log.manifest import Manifest
-from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.remote_log.manifest_log import MANIFEST
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.types import MAX_INT64
-from tests.simulation.cleaner_bugs import unhunted
-from tests.simulation.planting import Bug, Patch, bug
+from tests.simulation.planting import Bug, Patch, bug, unhunted
 
 #: Only runs with tiered topics show these.
 TIER_BUGS: set[str] = set()
 
 
-def tier_bug(make: Bug) -> Bug:
+def of_tiers(make: Bug) -> Bug:
     TIER_BUGS.add(make.__name__)
-    return bug(make)
+    return make
+
+
+def tier_bug(make: Bug) -> Bug:
+    return bug(of_tiers(make))
 
 
 # the two tiers
@@ -81,24 +87,42 @@ def cut_the_aborted_transactions_at_the_segment() -> list[Patch]:
 
 
 @unhunted
+@of_tiers
 def keep_the_tiered_end_over_a_role_change() -> list[Patch]:
     """What a former leader had in the bucket counts under a new one, which may have removed it."""
+    real = Partition.make_leader_or_follower
 
-    def role_changed(
-        self: RemoteLogManager, partition: Partition, before: PartitionImage | None
-    ) -> None:
-        return
+    def make_leader_or_follower(
+        self: Partition, state: PartitionImage, now_ms: int
+    ) -> list[Effect]:
+        before = self.log.tiered_end_offset
+        effects = real(self, state, now_ms)
+        self.log.tiered_end_offset = min(before, self.log.log_end_offset)
+        return effects
 
-    return [(RemoteLogManager, "role_changed", role_changed)]
+    return [(Partition, "make_leader_or_follower", make_leader_or_follower)]
 
 
 # the manifest
 
 
-@unhunted
+@tier_bug
 def commit_after_a_newer_leader_has_begun() -> list[Patch]:
-    """A leader that was replaced does not look who leads."""
-    return [(ManifestLog, "check_leadership", lambda self: None)]
+    """A leader takes the next free number, whoever has written the commit before.
+
+    If it only did not look who leads, it would read what the newer leader has committed, and then
+    hardly ever have anything to add.
+    """
+    real = CommitLog.write_commit
+
+    def write_commit(self: CommitLog[Any, Any, Any], header: Any, encoded_records: bytes) -> Any:
+        owner = real(self, header, encoded_records)
+        while self._kind is MANIFEST and owner.nonce != header.nonce:
+            header = replace(header, version=header.version + 1)
+            owner = real(self, header, encoded_records)
+        return owner
+
+    return [(CommitLog, "write_commit", write_commit)]
 
 
 @tier_bug
