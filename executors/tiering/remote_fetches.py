@@ -5,7 +5,8 @@ know requests, or how the bucket is read.
 
 A fetch never waits for the bucket on the event loop: it finds the records, or it is checked again
 when they have come.  Clients read on, so the records that follow are fetched before they are asked
-for.  Several fetches at one offset share a read.
+for.  Several fetches at one offset share a read.  Reads that fetches wait for are made in the order
+in which they were asked for, and before reads ahead.
 
 Records stay in the files of the cache, if there is one, and are sent from there.  A file may be
 gone before it is opened here; then the records come once more, as bytes.
@@ -38,8 +39,11 @@ KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
 AHEAD_IN_MEMORY: Final = (2, 1)
 AHEAD_IN_FILES: Final = (8, 4)
-#: Calls on their way, the ones that nobody waits for yet included.
+#: Calls on their way, and those of them that were begun before anybody waited for them.
 CALLS_MAX: Final = 16
+AHEAD_CALLS_MAX: Final = CALLS_MAX // 2
+#: Reads that wait for one of these calls to end; a fetch that finds more of them asks again later.
+WAITING_MAX: Final = 1000
 #: Errors that are kept for the fetches that wait for them.
 ERRORS_MAX: Final = 1000
 
@@ -73,6 +77,7 @@ class RemoteFetches:
         remote: calls of the remote logs.
         records_arrived: checks the delayed fetches of a partition.
         open_file: opens a file of the cache; None if there is no cache.
+        is_hosted: whether a partition has not been closed.
     """
 
     def __init__(
@@ -82,6 +87,7 @@ class RemoteFetches:
         metrics: TieringMetrics,
         *,
         open_file: OpenFile | None = None,
+        is_hosted: Callable[[Partition], bool] = lambda partition: True,
     ) -> None:
         self._remote = remote
         self._open_file = open_file
@@ -89,7 +95,12 @@ class RemoteFetches:
         self._in_files = open_file is not None
         self._records_arrived = records_arrived
         self._metrics = metrics
+        self._is_hosted = is_hosted
         self._running: dict[_Key, asyncio.Task[None]] = {}
+        #: Of the calls that are running, those that nobody waited for when they began.
+        self._ahead: set[_Key] = set()
+        #: Reads that fetches wait for, in that order, until a call may begin.
+        self._waiting: dict[_Key, None] = {}
         #: Records that have come, in that order, and their bytes in memory.  What was sent is older
         #: than what was read ahead, so it goes first.
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
@@ -106,8 +117,9 @@ class RemoteFetches:
             raise error
         found = self._find(key)
         if found is None:
-            self._begin(key, 1, self._window()[0])
+            self._begin_waited_for(key)
             return None
+        self._waiting.pop(key, None)
         read, place = self._kept[found]
         try:
             if offset == read.first_offset and place.size <= max_bytes:
@@ -180,6 +192,7 @@ class RemoteFetches:
 
     async def close(self) -> None:
         """End the reads that are on their way."""
+        self._waiting.clear()
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -188,23 +201,44 @@ class RemoteFetches:
         self._kept_bytes = 0
 
     def _begin(self, key: _Key, count: int, ahead: int) -> None:
-        """Begin ``count`` reads, unless the first one is on its way or too many calls are; a later
-        fetch asks again.
+        """Begin ``count`` reads; ``ahead`` is how many reads may follow them."""
+        task = asyncio.get_running_loop().create_task(self._read(key, count, ahead))
+        self._running[key] = task
 
-        ``ahead`` is how many reads may follow them.
-        """
-        if key not in self._running and len(self._running) < CALLS_MAX:
-            task = asyncio.get_running_loop().create_task(self._read(key, count, ahead))
-            self._running[key] = task
+    def _begin_waited_for(self, key: _Key) -> None:
+        """Begin a read that a fetch waits for, or put it behind those that wait for a call."""
+        if key in self._running or key in self._waiting:
+            return
+        if len(self._running) < CALLS_MAX:
+            self._begin(key, 1, self._window()[0])
+        elif len(self._waiting) < WAITING_MAX:
+            self._waiting[key] = None
+
+    def _begin_next(self) -> None:
+        """A call has ended: begin the reads that have waited longest for one."""
+        while self._waiting and len(self._running) < CALLS_MAX:
+            key = next(iter(self._waiting))
+            del self._waiting[key]
+            if self._is_of_now(key) and self._find(key) is None:
+                self._begin_waited_for(key)
+
+    def _is_of_now(self, key: _Key) -> bool:
+        """Whether fetches may still ask for a read."""
+        return key.partition.leader_epoch == key.leader_epoch and self._is_hosted(key.partition)
 
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
         """Begin the reads that a client asks for next, as far as they are in the bucket only, and
         as soon as there are enough of them for a call."""
         at_once = self._window()[1]
+        if not self._is_of_now(key):
+            return
         while ahead >= max(1, at_once) and key.offset < key.partition.log.local_log_start_offset:
             found = self._find(key)
             if found is None:
-                self._begin(key, at_once, ahead - at_once)
+                is_free = len(self._running) < CALLS_MAX and len(self._ahead) < AHEAD_CALLS_MAX
+                if is_free and key not in self._running:
+                    self._ahead.add(key)
+                    self._begin(key, at_once, ahead - at_once)
                 return
             ahead -= 1
             key = key._replace(offset=self._kept[found].read.next_offset)
@@ -221,7 +255,7 @@ class RemoteFetches:
         return ahead, min(ahead, at_once)
 
     async def _read(self, key: _Key, count: int, ahead: int) -> None:
-        tp = key.partition.topic_partition
+        behind = key
         try:
             arrived = await self._call(key, count)
         except SparklogError as error:
@@ -231,16 +265,18 @@ class RemoteFetches:
                 self._errors.popitem(last=False)
         else:
             self._in_files = all(each.place.memory_bytes == 0 for each in arrived)
-            behind = key
             for each in arrived:
                 self._metrics.reads += 1
                 self._metrics.bytes_read += each.place.size
                 self._keep(behind, each)
                 behind = behind._replace(offset=each.read.next_offset)
-            self._begin_ahead(behind, ahead)
         finally:
             del self._running[key]
-        self._records_arrived(tp)
+            self._ahead.discard(key)
+            self._begin_next()
+        self._records_arrived(key.partition.topic_partition)
+        if behind is not key:
+            self._begin_ahead(behind, ahead)
 
     async def _call(self, key: _Key, count: int) -> list[_Kept]:
         """Make up to ``count`` reads, at least one.  Raises SparklogError."""

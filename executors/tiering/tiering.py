@@ -48,6 +48,7 @@ class Tiering:
             lambda tp: replica_manager.delayed_operations.complete_fetches(tp, 0),
             metrics,
             open_file=remote.open_file,
+            is_hosted=lambda each: replica_manager.get(each.topic_partition) is each,
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
