@@ -3,9 +3,11 @@
 Owns: the value, and the name of a partition's remote log.  Must not know what is done with them.
 """
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from sparklog.executors.partition import Partition
+from sparklog.executors.tiering.copy_retry import CopyRetry
 from sparklog.remote_log.service import RemoteLogState, RemotePartition
 
 
@@ -13,7 +15,8 @@ from sparklog.remote_log.service import RemoteLogState, RemotePartition
 class Leadership:
     """``state`` is None until the manifest is taken over.  ``is_deposed``: a newer leader has.
 
-    ``sweep_at_ms``: when orphans are looked for, on a clock that never goes back.
+    ``sweep_at_ms``: when orphans are looked for, on a clock that never goes back.  ``changing`` is
+    held from a call that changes the manifest until ``state`` has its answer.
     """
 
     partition: Partition
@@ -21,6 +24,8 @@ class Leadership:
     sweep_at_ms: int
     state: RemoteLogState | None = None
     is_deposed: bool = False
+    copy_retry: CopyRetry = field(default_factory=CopyRetry)
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 def remote_partition(partition: Partition) -> RemotePartition:

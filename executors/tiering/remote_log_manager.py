@@ -8,30 +8,28 @@ A leader takes the manifest over before anything else, then copies sealed segmen
 stable offset, one after the other.  The log start moves in the log first and in the manifest then,
 so nothing is deleted in the bucket that the log still shows.  A bucket that is away costs local
 disk only: every step is repeated at the next look.
+
+Four loops run beside one another: new leaders take over, segments are copied, what is too old is
+deleted, and followers learn from leaders.  None of them waits for copies but that of the copies.
 """
 
 import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
-from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError
 from sparklog.executors.log import EpochEntry
 from sparklog.executors.partition import Partition, TieredStart, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
-from sparklog.executors.tiering.copy_plan import (
-    copy_lag_bytes,
-    leader_log_of,
-    make_job,
-    measured_segment,
-    next_candidate,
-)
+from sparklog.executors.tiering.copy_plan import copy_lag_bytes, leader_log_of
 from sparklog.executors.tiering.leadership import Leadership, remote_partition
 from sparklog.executors.tiering.leaving import AskReplicas, RemoteLeaving
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
+from sparklog.executors.tiering.repeated_looks import repeat
+from sparklog.executors.tiering.segment_copier import SegmentCopier
 from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
@@ -42,19 +40,21 @@ from sparklog.remote_log.service import (
 )
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
-#: Partitions that are looked after at the same time; copies follow one another all the same.
+#: Partitions that are looked after at the same time.
 AT_ONCE: Final = 8
-#: Seconds for which one partition is copied before all others have their turn.
-COPY_S: Final = 30.0
 #: Milliseconds from the first look of a leader to its first search for orphans, and between two.
 FIRST_SWEEP_MS: Final = 3_600_000
 SWEEP_EVERY_MS: Final = 24 * 3_600_000
 #: The age of an orphan, in milliseconds: a day.
 ORPHAN_MS: Final = 24 * 3_600_000
-#: Seconds until a changed interval takes effect.
-LOOK_S: Final = 1.0
 #: Seconds between two lines about the same partition that cannot be copied.
 LOG_EVERY_S: Final = 300.0
+#: What helps against a damaged segment.
+DAMAGE_REMEDY: Final = (
+    "; the segments from there on stay on the brokers' disks until another replica repairs the "
+    "damage or leads, or until the retention of the whole log passes it; if no replica is sound, "
+    "delete the records below the end of that segment (DeleteRecords)"
+)
 
 
 #: Asks a leader about partitions that it leads.
@@ -85,11 +85,9 @@ class RemoteLogManager:
         self._replica_manager = replica_manager
         self._remote = remote
         self._ask_leader = ask_leader
-        self._random_bytes = random_bytes
         self._led: dict[TopicPartition, Leadership] = {}
         self.metrics = metrics
-        self._copying = asyncio.Lock()
-        #: The next look follows at once: segments were left for it, or a role has changed.
+        #: The next look follows at once: a role or the settings have changed.
         self._look_again = asyncio.Event()
         self._told_at: dict[TopicPartition, float] = {}
         self._leaving = RemoteLeaving(
@@ -100,6 +98,18 @@ class RemoteLogManager:
             follow_log_start=self._follow_log_start,
             tell=self._tell,
             now_ms=self._now_ms,
+        )
+        self._copier = SegmentCopier(
+            replica_manager,
+            remote,
+            led_partitions=self._begun,
+            may_copy=self._may_copy,
+            call=self._call,
+            take_state=self._take_state,
+            follow_log_start=self._follow_log_start,
+            failed=self._take_error,
+            random_bytes=random_bytes,
+            metrics=metrics,
         )
         replica_manager.replication_events.add_role_listener(self)
 
@@ -149,43 +159,60 @@ class RemoteLogManager:
         return RemoteSizes(led.state.remote_bytes, copy_lag_bytes(partition))
 
     async def run(self) -> None:
-        """Look after the partitions until cancelled; an unexpected error only delays the rest."""
-        while True:
-            self._look_again.clear()
-            try:
-                await self.look_after_all()
-            except Exception:
-                logger.exception("the tiering failed; it goes on")
-                self._look_again.clear()
-            await self._rest()
+        """Look after the partitions until cancelled."""
 
-    async def _rest(self) -> None:
-        """Wait for ``remote.log.manager.task.interval.ms``, which may change meanwhile, or until
-        there is something to do."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        while True:
-            interval_ms = self._replica_manager.broker_config.remote_log_manager_task_interval_ms
-            left_s = began_s + interval_ms / 1000 - loop.time()
-            with suppress(TimeoutError):  # wait_for can lose a cancellation
-                async with asyncio.timeout(max(0.0, min(left_s, LOOK_S))):
-                    await self._look_again.wait()
-            if left_s <= LOOK_S or self._look_again.is_set():
-                return
-
-    async def look_after_all(self) -> None:
-        """Look after every tiered partition once."""
-        self._forget_others()
-        gate = asyncio.Semaphore(AT_ONCE)
-
-        async def look_after(partition: Partition) -> None:
-            async with gate:
-                await self._look_after(partition)
+        def interval_ms() -> int:
+            return self._replica_manager.broker_config.remote_log_manager_task_interval_ms
 
         async with asyncio.TaskGroup() as tasks:
-            for partition in list(self._tiered(led=True)):
-                tasks.create_task(look_after(partition))
-            tasks.create_task(self._learn_from_leaders())
+            tasks.create_task(repeat(self._take_over_all, interval_ms, self._look_again))
+            tasks.create_task(repeat(self._clean_up_all, interval_ms))
+            tasks.create_task(repeat(self._learn_from_leaders, interval_ms))
+            tasks.create_task(self._copier.run())
+
+    async def look_after_all(self) -> None:
+        """Do all the work once."""
+        await self._take_over_all()
+        await self._copier.copy_all()
+        await self._clean_up_all()
+        await self._learn_from_leaders()
+
+    async def _take_over_all(self) -> None:
+        """Look after every led partition, except for copies and deletions."""
+        self._forget_others()
+        found = [self._leadership(partition) for partition in self._tiered(led=True)]
+        await self._for_each(self._take_over, (led for led in found if led is not None))
+        self._copier.wake()
+
+    async def _clean_up_all(self) -> None:
+        await self._for_each(self._clean_up, self._led.values())
+
+    async def _for_each(
+        self, look: Callable[[Leadership], Awaitable[None]], partitions: Iterable[Leadership]
+    ) -> None:
+        """Change the manifest of each partition, without copies."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def look_after(led: Leadership) -> None:
+            async with gate, led.changing:
+                if led.is_deposed or not self._is_current(led):
+                    return
+                try:
+                    await look(led)
+                except Exception as error:
+                    self._take_error(led, error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for led in list(partitions):
+                tasks.create_task(look_after(led))
+
+    def _begun(self) -> Iterable[Leadership]:
+        """The partitions whose manifests this broker has taken over."""
+        return [
+            led
+            for led in self._led.values()
+            if led.state is not None and not led.is_deposed and self._is_current(led)
+        ]
 
     def _tiered(self, *, led: bool) -> Iterable[Partition]:
         return (
@@ -211,40 +238,46 @@ class RemoteLogManager:
             and partition.leader_epoch == led.leader_epoch
         )
 
+    def _is_current(self, led: Leadership) -> bool:
+        """Whether no other value is used for this partition."""
+        return self._led.get(led.partition.topic_partition) is led and self._still_leads(led)
+
     # leading
 
-    async def _look_after(self, partition: Partition) -> None:
-        tp = partition.topic_partition
-        led = self._leadership(partition)
-        if led is None or led.is_deposed:
+    async def _take_over(self, led: Leadership) -> None:
+        """Take the manifest over, or look what has changed since."""
+        if led.state is None:
+            await self._begin(led)
+        else:
+            # Part of it is forgotten when a topic is switched off, or the role is dropped.
+            await self._take_state(led, led.state)
+        if led.partition.config.leaves_remote_storage or self._leaving.is_removing(led):
+            await self._leaving.leave(led)
+        await self._follow_log_start(led)
+
+    async def _clean_up(self, led: Leadership) -> None:
+        """Delete what is too old, and what no manifest names, also while copies fail."""
+        if led.state is None:
+            await self._begin(led)
+        await self._apply_retention(led)
+        await self._follow_log_start(led)
+        await self._collect_garbage(led)
+        await self._sweep_orphans(led)
+
+    def _take_error(self, led: Leadership, error: Exception) -> None:
+        tp = led.partition.topic_partition
+        if isinstance(error, _RoleEndedError):
             return
-        try:
-            if led.state is None:
-                await self._begin(led)
-            else:
-                # Part of it is forgotten when a topic is switched off, or the role is dropped.
-                await self._take_state(led, led.state)
-            if partition.config.leaves_remote_storage or self._leaving.is_removing(led):
-                await self._leaving.leave(led)
-            await self._copy_segments(led)
-            await self._apply_retention(led)
-            await self._follow_log_start(led)
-            await self._collect_garbage(led)
-            await self._sweep_orphans(led)
-        except DeposedLeaderError as error:
+        if isinstance(error, DeposedLeaderError):
             led.is_deposed = True
             logger.warning("%s is not tiered by this broker any more: %s", tp, error)
-        except _RoleEndedError:
             return
-        except SparklogError as error:
-            # Whether a change was made may be unknown, so the manifest is looked at again.
-            led.state = None
-            self.metrics.failures += 1
+        self.metrics.failures += 1
+        if isinstance(error, SparklogError):
             self._tell(tp, error)
-        except Exception:
-            led.state = None
-            self.metrics.failures += 1
-            logger.exception("the tiering of %s failed; that of other partitions goes on", tp)
+        else:
+            message = "the tiering of %s failed; that of other partitions goes on"
+            logger.error(message, tp, exc_info=error)
 
     def _leadership(self, partition: Partition) -> Leadership | None:
         """What is known in the leader epoch of now.
@@ -264,12 +297,18 @@ class RemoteLogManager:
     async def _call(self, led: Leadership, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call about a led partition.  Raises SparklogError, also when the role has ended."""
         self._require_role(led)
-        result = await self._remote.call(method, remote_partition(led.partition), *args, **kwargs)
+        partition = remote_partition(led.partition)
+        try:
+            result = await self._remote.call(method, partition, *args, **kwargs)
+        except Exception:
+            # Whether a change was made may be unknown, so the manifest is looked at again.
+            led.state = None
+            raise
         self._require_role(led)
         return result
 
     def _require_role(self, led: Leadership) -> None:
-        if not self._still_leads(led):
+        if not self._is_current(led):
             raise _RoleEndedError("this broker does not lead the partition any more")
 
     async def _begin(self, led: Leadership) -> None:
@@ -315,50 +354,13 @@ class RemoteLogManager:
         if state.log_start_offset > log.log_start_offset:
             await self._advance_log_start(led, state.log_start_offset)
 
-    async def _copy_segments(self, led: Leadership) -> None:
-        """Copy the segments that can be copied now, for COPY_S at most: others have their turn."""
-        began_ms = self._replica_manager.monotonic_ms()
-        while led.state is not None and led.partition.config.copies_segments:
-            if self._replica_manager.monotonic_ms() - began_ms > COPY_S * 1000:
-                self._look_again.set()
-                return
-            partition, log = led.partition, led.partition.log
-            await self._follow_log_start(led)
-            candidate = next_candidate(
-                log.segments,
-                led.state.end_offset,
-                partition.durable_stable_offset,
-                log.log_start_offset,
-            )
-            if candidate is None:
-                return
-            tp, generation = partition.topic_partition, log.generation
-            for measured in measured_segment(log, candidate.segment):
-                await self._replica_manager.log_workers.run(tp, measured)
-            async with self._copying:  # the process makes one copy at a time
-                if not self._still_leads(led) or log.generation != generation:
-                    return
-                if log.log_start_offset > max(led.state.log_start_offset, 0):
-                    continue  # the manifest follows first
-                config = self._replica_manager.broker_config
-                job = make_job(
-                    log,
-                    candidate,
-                    url=self._store_url(partition),
-                    partition=remote_partition(partition),
-                    leader_epoch=led.leader_epoch,
-                    now_ms=self._now_ms(),
-                    nonce=self._random_bytes(8),
-                    bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
-                )
-                segment = await self._remote.call("copy", job)
-            if not self._still_leads(led) or log.generation != generation:
-                return  # the objects are orphans
-            if not partition.config.copies_segments:
-                return  # likewise
-            state = await self._call(led, "add_segment", segment, self._now_ms())
-            self.metrics.count_copy(segment.size)
-            await self._take_state(led, state)
+    def _may_copy(self, led: Leadership) -> bool:
+        return (
+            self._is_current(led)
+            and not led.is_deposed
+            and led.partition.config.copies_segments
+            and not self._leaving.is_removing(led)
+        )
 
     async def _apply_retention(self, led: Leadership) -> None:
         """Move the log start by age and size of the whole log, both tiers together."""
@@ -375,8 +377,8 @@ class RemoteLogManager:
                 local_bytes_above=sum(s.size for s in log.segments if s.base_offset >= end),
                 now_ms=self._now_ms(),
             )
-        elif not config.copies_segments:
-            # What is not copied does not expire with the segments in the bucket.
+        else:
+            # What is not copied, or cannot be, does not expire with the segments in the bucket.
             offset = log.expired_offset(self._now_ms(), led.partition.unclamped_last_stable_offset)
         if offset > log.log_start_offset:
             await self._advance_log_start(led, offset)
@@ -454,12 +456,6 @@ class RemoteLogManager:
 
     # small things
 
-    def _store_url(self, partition: Partition) -> str:
-        log_dir = self._replica_manager.log_dirs.find(partition.topic_partition)
-        if log_dir is None:
-            raise StorageError(f"{partition.topic_partition} is in no log directory any more")
-        return log_dir.half.url
-
     def _now_ms(self) -> int:
         return self._replica_manager.now_ms()
 
@@ -468,8 +464,10 @@ class RemoteLogManager:
         now_s = self._replica_manager.monotonic_ms() / 1000
         if now_s - self._told_at.get(tp, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._told_at[tp] = now_s
-            level = logging.ERROR if isinstance(error, CorruptLogError) else logging.WARNING
-            logger.log(level, "%s is behind in the remote_dir: %s", tp, error)
+            level, remedy = logging.WARNING, ""
+            if isinstance(error, CorruptLogError):
+                level, remedy = logging.ERROR, DAMAGE_REMEDY
+            logger.log(level, "%s is behind in the remote_dir: %s%s", tp, error, remedy)
 
 
 def _knowledge(partition: Partition) -> tuple[int, int]:

@@ -29,7 +29,9 @@ def check_copy(segment: RemoteSegment, leader_epoch: int, now_ms: int) -> None:
     if began_ms < now_ms - COPY_MS_MAX:
         raise MisfitError(
             f"the copy of segment {name} began {now_ms - began_ms} ms ago, so its objects may have "
-            "been swept as orphans; copy the segment again"
+            "been swept as orphans; it is copied again. A copy has to take less than "
+            f"{COPY_MS_MAX} ms: raise remote.log.manager.copy.max.bytes.per.second, or lower "
+            "segment.bytes"
         )
 
 

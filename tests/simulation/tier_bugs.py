@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import sparklog.executors.tiering.copy_plan as copy_plan_module
-import sparklog.executors.tiering.remote_log_manager as remote_log_manager_module
+import sparklog.executors.tiering.segment_copier as segment_copier_module
 from sparklog.commit_log import CommitLog
 from sparklog.errors import SparklogError
 from sparklog.executors.log import AbortedTxn, Segment
@@ -69,7 +69,7 @@ def copy_above_the_stable_offset() -> list[Patch]:
     ) -> Candidate | None:
         return next_candidate(segments, remote_end, MAX_INT64, log_start_offset)
 
-    return [(remote_log_manager_module, "next_candidate", candidate)]
+    return [(segment_copier_module, "next_candidate", candidate)]
 
 
 @tier_bug

@@ -98,7 +98,7 @@ def test_a_copy_that_has_become_too_old_while_the_call_waited_is_not_added() -> 
     store, clock = MemoryBackend(), Clock()
     service = leading(store, clock)
     clock.now_ms = COPY_MS_MAX + 1
-    with pytest.raises(MisfitError, match="copy the segment again"):
+    with pytest.raises(MisfitError, match="it is copied again"):
         service.add_segment(PARTITION, copied(20, 30), 1)
 
 
