@@ -135,6 +135,21 @@ class RetainedLog(DurableLog):
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
 
+    def roll_expired(self, now_ms: int, stable_offset: int) -> bool:
+        """Roll the active segment of a tiered log that is older than ``segment.ms``, or that the
+        local retention would delete if it were in the bucket; whether it was rolled.
+
+        Without further appends it would never be sealed, so that it was never copied and never
+        expired.
+        """
+        if not self.config.remote_storage_enable or self.truncating or self.replacing:
+            return False
+        self._require_writable()
+        limits = RetentionLimits(*self.config.local_retention)
+        count = self._count_deletable(limits, now_ms, stable_offset)
+        is_due = count == len(self._segments) or self._roller.is_due(self.config, now_ms)
+        return is_due and self._roll(self.log_end_offset, now_ms)
+
     def _count_deletable(
         self,
         limits: RetentionLimits,

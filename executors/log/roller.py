@@ -75,6 +75,20 @@ class Roller:
         end = active.next_offset
         return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
 
+    def is_due(self, config: TopicConfig, now_ms: int) -> bool:
+        """Whether the active segment would be rolled if a small record of now were appended."""
+        active = self.segments.active
+        reason = roll_reason(
+            active,
+            append_size=0,
+            append_last_offset=active.base_offset,
+            append_max_timestamp=now_ms,
+            config=config,
+            jitter_ms=roll_jitter_ms(self._partition_dir, active.base_offset, config),
+            now_ms=now_ms,
+        )
+        return reason is not None
+
     def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> bool:
         """Seal the active segment and start a new one at ``base_offset``; False if it starts there.
 

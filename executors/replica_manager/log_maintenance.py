@@ -32,6 +32,8 @@ def apply_retention(replica_manager: ReplicaManager) -> None:
                 noted_log_start=replica_manager.checkpoints.log_start_of(partition.topic_partition),
             )
             replica_manager.counters.segments_deleted += deleted
+            if partition.log.roll_expired(now_ms, partition.unclamped_last_stable_offset):
+                replica_manager.carry_out(partition.plan_flush(now_ms))
         except SparklogError as error:
             logger.error("retention of %s failed: %s", partition.topic_partition, error)
         if partition.log.log_start_offset != log_start_offset:

@@ -102,6 +102,45 @@ def test_the_active_segment_stays_whatever_the_bucket_is_said_to_have() -> None:
     assert log.delete_local_segments(100, 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("config", "due_ms"),
+    [
+        ({"segment_ms": HOUR_MS}, HOUR_MS + 1),
+        ({"local_retention_ms": HOUR_MS}, HOUR_MS + 3),
+        ({"retention_ms": HOUR_MS}, HOUR_MS + 3),
+        ({"retention_ms": HOUR_MS, "remote_log_copy_disable": True}, HOUR_MS + 3),
+    ],
+)
+def test_the_active_segment_of_a_tiered_log_is_rolled_without_appends(
+    config: dict[str, Any], due_ms: int
+) -> None:
+    """The timestamps are 0, 1 and 2.  Age counts from the newest one, ``segment.ms`` from the
+    oldest one."""
+    log = Desk().open(**TIERED, **config)
+    fill(log, 3)
+    assert not log.roll_expired(due_ms - 1, 3)
+    assert log.roll_expired(due_ms, 3)
+    assert bases(log) == [0, 3]
+    assert not log.roll_expired(due_ms, 3), "an empty segment is not rolled"
+    log.check_invariants()
+
+
+def test_the_active_segment_is_rolled_for_local_retention_by_size_once_it_is_stable() -> None:
+    log = Desk().open(**TIERED, local_retention_bytes=0)
+    fill(log, 3)
+    assert not log.roll_expired(0, 2)
+    assert log.roll_expired(0, 3)
+    log.tiered_end_offset = 3
+    assert log.delete_local_segments(log.local_retention_offset(0, 3), 0) == 1
+    assert (bases(log), starts(log)) == ([3], (0, 3))
+
+
+def test_the_active_segment_of_other_logs_is_rolled_by_appends() -> None:
+    log = Desk().open(segment_ms=HOUR_MS)
+    fill(log, 3)
+    assert not log.roll_expired(10 * HOUR_MS, 3)
+
+
 @pytest.mark.parametrize("clean", [False, True])
 def test_both_starts_survive_a_restart(clean: bool) -> None:
     desk = Desk()

@@ -135,6 +135,35 @@ def test_nothing_more_is_copied_and_what_was_is_read_until_it_is_too_old() -> No
     run_tiered(test)
 
 
+def test_the_records_of_producers_that_have_stopped_are_copied_and_expire() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2, local_retention_bytes="-2", file_delete_delay_ms="0")
+        await tiered.fill(10)
+        await tiered.tier()
+        log = tiered.partition.log
+        assert 0 < log.tiered_end_offset < 10
+        await set_topic(tiered, local_retention_bytes="0")
+        await retention(tiered)
+        assert log.tiered_end_offset == 10
+        found = [tiered.partition_at(broker) for broker in tiered.rig.brokers.values()]
+        logs = [partition.log for partition in found if partition is not None]
+        await until(lambda: all(each.recovery_point == 10 for each in logs))
+        await retention(tiered)
+        assert [each.local_log_start_offset for each in logs] == [10, 10]
+        assert await tiered.read_all() == tiered.values
+        await set_topic(tiered, retention_bytes="0")
+        await retention(tiered)
+        assert log.log_start_offset == 10
+
+    run_tiered(test)
+
+
+async def retention(tiered: TieredRig) -> None:
+    for broker in tiered.rig.brokers.values():
+        apply_retention(broker.replica_manager)
+    await tiered.tier()
+
+
 async def set_topic(tiered: TieredRig, **values: str) -> None:
     """Set settings of the topic, and wait until they are in force."""
     client = await tiered.client()
