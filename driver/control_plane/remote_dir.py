@@ -44,7 +44,9 @@ def check_remote_dir(
         if tiered:
             logger.warning(
                 "%s: tiered, and the cluster is started without a remote_dir; records that are "
-                "only there cannot be read, and none are copied there",
+                "only there cannot be read, none are copied there, and no retention deletes "
+                "records of these topics: their disks fill up until the cluster is started with "
+                "its remote_dir",
                 listed(tiered, NAMED_MAX),
             )
         return

@@ -75,10 +75,16 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
     }
 
 
-def check_topic_rules(overrides: Mapping[str, str], defaults: BrokerConfig) -> None:
-    """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG)."""
+def check_topic_rules(
+    overrides: Mapping[str, str], defaults: BrokerConfig, *, is_tiered_already: bool = False
+) -> None:
+    """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG).
+
+    A topic that is tiered already may be in a cluster that was started without its remote_dir.
+    """
+    has_remote_dir = bool(defaults.remote_dir) or is_tiered_already
     try:
-        TopicConfig.resolve(overrides, defaults).check(has_remote_dir=bool(defaults.remote_dir))
+        TopicConfig.resolve(overrides, defaults).check(has_remote_dir=has_remote_dir)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
@@ -172,7 +178,8 @@ def _alter_resource(
     else:
         defaults = config.overlay(image.broker_overrides(None))
         merged = _merged(resource.overrides, values)
-        check_topic_rules(merged, defaults)
+        is_tiered_already = resource.overrides.get(_REMOTE_ENABLE) == "true"
+        check_topic_rules(merged, defaults, is_tiered_already=is_tiered_already)
         _check_remote_part(resource.overrides, merged)
     return [
         ConfigChanged(

@@ -242,6 +242,19 @@ def test_a_tiered_topic_leaves_the_remote_dir_and_comes_back(
     assert is_tiered(under_test.image, "a")
 
 
+def test_the_settings_of_a_tiered_topic_change_without_the_remote_dir() -> None:
+    """Its cluster was started without it."""
+    under_test = ControllerUnderTest(tiered(REMOTE).image)
+    retention = resource(TOPIC, "a", (SET, "retention.ms", "7"))
+    assert under_test.handle(alter(retention)).records == (
+        altered(TOPIC, "a", "retention.ms", "7"),
+    )
+    left = ControllerUnderTest(tiered(LEAVES).image)
+    code, message = refused(left, resource(TOPIC, "a", (SET, REMOTE, "true")))
+    assert code == ErrorCode.INVALID_CONFIG
+    assert "start the cluster with a remote_dir" in str(message)
+
+
 def test_the_control_plane_is_a_broker_with_settings_of_its_own() -> None:
     under_test = with_topic()
     name = "max.connections"

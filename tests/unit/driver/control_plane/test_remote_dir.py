@@ -160,6 +160,7 @@ def test_tiered_topics_need_the_bucket_that_has_their_records(
     assert "a, b, c and 1 more: tiered, and the cluster is started without a remote_dir" in (
         caplog.text
     )
+    assert "no retention deletes records of these topics" in caplog.text
 
 
 def test_a_restarted_control_plane_comes_back_while_the_bucket_is_away(
