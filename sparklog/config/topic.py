@@ -357,11 +357,15 @@ class TopicConfig:
                 "remote.log.delete.on.disable=true does not go with cleanup.policy=compact: the "
                 "remote_dir may still have records of the topic"
             )
+        if self.remote_storage_enable:
+            self._check_local_retention()
+
+    def _check_local_retention(self) -> None:
         for name, local, whole in (
             ("retention.ms", self.local_retention_ms, self.retention_ms),
             ("retention.bytes", self.local_retention_bytes, self.retention_bytes),
         ):
-            if self.remote_storage_enable and self.remote_log_copy_disable:
+            if self.remote_log_copy_disable:
                 if local not in (LIKE_WHOLE_LOG, whole):
                     raise ConfigError(
                         f"local.{name}={local} does not go with remote.log.copy.disable=true: what "

@@ -1,7 +1,7 @@
 """The tables of settings: defaults, ranges, synonyms, rules, and what Kafka has and we have not."""
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 
@@ -168,11 +168,15 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
             "does not go with cleanup.policy=compact",
         ),
         (
-            {"local.retention.ms": "8", "retention.ms": "7"},
+            {"remote.storage.enable": "true", "local.retention.ms": "8", "retention.ms": "7"},
             "local.retention.ms=8 is more than retention.ms=7",
         ),
         (
-            {"local.retention.bytes": "-1", "retention.bytes": "7"},
+            {
+                "remote.storage.enable": "true",
+                "local.retention.bytes": "-1",
+                "retention.bytes": "7",
+            },
             "local.retention.bytes=-1 is more than retention.bytes=7",
         ),
         (
@@ -192,9 +196,19 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
     ],
 )
 def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
-    has_remote_dir = "cleanup.policy" in overrides
+    has_remote_dir = len(overrides) > 1
     with pytest.raises(ConfigError, match=problem):
         TopicConfig.resolve(overrides, BrokerConfig()).check(has_remote_dir=has_remote_dir)
+
+
+def test_local_retention_is_no_matter_of_other_topics() -> None:
+    """The limits may be those of the brokers."""
+    broker = BrokerConfig.resolve({"log.local.retention.ms": "8"})
+    plain = TopicConfig.resolve({"retention.ms": "7", "local.retention.bytes": "9"}, broker)
+    plain.check()
+    tiered = replace(plain, remote_storage_enable=True)
+    with pytest.raises(ConfigError, match="=8 is more than"):
+        tiered.check(has_remote_dir=True)
 
 
 @pytest.mark.parametrize(
