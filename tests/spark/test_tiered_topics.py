@@ -1,6 +1,8 @@
 """DataFrames of tiered topics: most records are in the remote_dir only."""
 
 import json
+from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.spark
 SHARES_CLUSTER = True
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "tiered_topic.py"
 PARTITIONS = 2
 RECORDS = 20_000
 START_MS = 1_700_000_000_000
@@ -140,6 +143,19 @@ def test_aborted_transactions_stay_hidden_in_both_tiers(rig: Rig) -> None:
     before = rig.counted("bytes_out", topic)
     assert rig.read(topic, **options).count() > 0
     assert rig.counted("bytes_out", topic) == before
+
+
+def test_the_example(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    run_path(str(EXAMPLE))["main"](rig.spark, rig.cluster)
+    sizes, remote, *counts = capsys.readouterr().out.splitlines()
+    assert sizes.startswith("20000 clicks, ")
+    assert bytes_in(sizes.split(", ", 1)[1]) <= 600_000
+    assert bytes_in(remote.removeprefix("the remote_dir has ")) > 20_000 * 200 * 0.9
+    assert counts == ["500 clicks in the first 500 seconds", "20000 clicks in both tiers"]
+
+
+def bytes_in(text: str) -> int:
+    return int(text.split(" bytes")[0].replace(",", ""))
 
 
 def test_an_unknown_choice_is_an_error(rig: Rig, tiered: str) -> None:
