@@ -77,6 +77,8 @@ def test_a_partition_is_looked_after_while_one_of_its_segments_is_copied() -> No
             await until(lambda: log.log_start_offset > 0)
             go_on.set()
             await until(lambda: log.tiered_end_offset == log.segments[-1].base_offset)
+        await set_topic(tiered, retention_bytes="-1")
+        await manager_of(leader)._clean_up_all()  # a look that has begun before ends first
         start = log.log_start_offset
         assert await tiered.read_all(start) == tiered.values[start:]
 
