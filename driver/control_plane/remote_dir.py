@@ -52,13 +52,13 @@ def check_remote_dir(
         return
     try:
         service = open_remote_logs(remote_dir, storage_options)
-        if tiered and service.owner() is None:
+        if tiered and service.owner.name() is None:
             raise StartError(
                 f"remote_dir={remote_dir} belongs to no cluster, and this cluster has records of "
                 f"{listed(tiered, NAMED_MAX)} in another one; start it with the remote_dir that it "
                 "had, or with a complete copy"
             )
-        service.claim(image.cluster_id)
+        service.owner.claim(image.cluster_id)
     except StorageError as error:
         raise StartError(f"remote_dir={remote_dir} cannot be used: {error}") from error
 

@@ -97,7 +97,7 @@ def _open(
         new_lock=threading.Lock,
         clock_ms=SYSTEM.wall_ms,
     )
-    service.check(config["cluster_id"])
+    service.owner.check(config["cluster_id"])
     return service, cache
 
 

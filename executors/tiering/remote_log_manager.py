@@ -35,6 +35,7 @@ from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     FollowerState,
+    MissingManifestError,
     RemoteLogState,
     SweptOrphans,
 )
@@ -465,7 +466,9 @@ class RemoteLogManager:
         if now_s - self._told_at.get(tp, -LOG_EVERY_S) >= LOG_EVERY_S:
             self._told_at[tp] = now_s
             level, remedy = logging.WARNING, ""
-            if isinstance(error, CorruptLogError):
+            if isinstance(error, MissingManifestError):
+                level = logging.ERROR
+            elif isinstance(error, CorruptLogError):
                 level, remedy = logging.ERROR, DAMAGE_REMEDY
             logger.log(level, "%s is behind in the remote_dir: %s%s", tp, error, remedy)
 

@@ -76,7 +76,7 @@ class InlineRemoteLogs:
         async with self._making:
             if self._service is None:
                 service = self._make()
-                await run_blocking(service.check, self._cluster_id)
+                await run_blocking(service.owner.check, self._cluster_id)
                 self._service = service
         return await run_blocking(getattr(self._service, method), *args, **kwargs)
 

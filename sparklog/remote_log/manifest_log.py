@@ -10,7 +10,7 @@ leader, and differs for each attempt: a commit of which the answer was lost is r
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -172,7 +172,13 @@ class ManifestLog:
 
     # -- leading
 
-    def begin_leadership(self, leader_epoch: int, nonce: str, now_ms: int) -> Manifest:
+    def begin_leadership(
+        self,
+        leader_epoch: int,
+        nonce: str,
+        now_ms: int,
+        check_new: Callable[[], None] = lambda: None,
+    ) -> Manifest:
         """Take the manifest over, for the commits that follow.
 
         A leader that has begun already, of which the answer may have been lost, begins again.
@@ -181,6 +187,8 @@ class ManifestLog:
             leader_epoch: the leader epoch of the partition.
             nonce: a text that no other leader of this epoch has.
             now_ms: the time of day, in milliseconds since the epoch.
+            check_new: called before the first commit of a manifest.  What it raises ends the call,
+                and nothing is written.
 
         Raises:
             DeposedLeaderError: a leader of a higher epoch has taken the manifest over, or another
@@ -196,6 +204,8 @@ class ManifestLog:
                 return self.manifest
             if self.manifest.leader_epoch >= leader_epoch:
                 raise self._deposed()
+            if self.manifest.version == 0:
+                check_new()
             if self._write(self.manifest.begin_leadership(leader_epoch, nonce), now_ms):
                 self._write_checkpoint_if_due(now_ms)
             else:

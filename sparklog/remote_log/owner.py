@@ -15,52 +15,72 @@ from sparklog.remote_log import names
 from sparklog.storage_backends.base import StorageBackend
 
 
-def claim_store(store: StorageBackend, cluster_id: str) -> None:
-    """See ``RemoteLogService.claim``."""
-    _check_conditions(store)
-    document = json.dumps({"cluster_id": cluster_id}).encode()
-    if store.put_if_absent(names.CLUSTER_FILE, document):
-        return
-    check_owner(store, cluster_id)
-    store.put(names.CLUSTER_FILE, document)  # shows that the store can be written
+class StoreOwner:
+    """The owner of one store.  All methods block, and raise StorageError."""
 
+    def __init__(self, store: StorageBackend) -> None:
+        self._store = store
+        #: The cluster that the store was found to belong to.
+        self._cluster_id: str | None = None
 
-def check_store(store: StorageBackend, cluster_id: str) -> None:
-    """See ``RemoteLogService.check``."""
-    check_owner(store, cluster_id)
-    _check_conditions(store)
+    def name(self) -> str | None:
+        """The id of the cluster that the store belongs to; None for a store without an owner.
 
+        It is "unknown" if the file that should name it is damaged.
+        """
+        document = self._store.read_if_there(names.CLUSTER_FILE)
+        if document is None:
+            return None
+        try:
+            return str(json.loads(document)["cluster_id"])
+        except (ValueError, LookupError, TypeError):
+            return "unknown"
 
-def check_owner(store: StorageBackend, cluster_id: str) -> None:
-    """Check that the store belongs to the cluster.  Raises StorageError."""
-    owner = owner_of(store)
-    if owner is None:
-        raise StorageError(
-            f"{store.url} belongs to no cluster, so it is not the remote_dir of cluster "
-            f"{cluster_id}; is it mounted on this host?  If it was emptied, bring a copy back with "
-            f"its {names.CLUSTER_FILE}"
-        )
-    if owner != cluster_id:
-        raise StorageError(
-            f"{store.url} holds the remote logs of cluster {owner}, not of {cluster_id}; choose "
-            "another remote_dir"
-        )
+    def claim(self, cluster_id: str) -> None:
+        """Check that the store can hold manifests, can be written, and belongs to this cluster.
 
+        A store without an owner gets this cluster as its owner.  Only the control plane calls this.
+        """
+        self._check_conditions()
+        document = json.dumps({"cluster_id": cluster_id}).encode()
+        if not self._store.put_if_absent(names.CLUSTER_FILE, document):
+            self._check_name(cluster_id)
+            self._store.put(names.CLUSTER_FILE, document)  # shows that the store can be written
 
-def owner_of(store: StorageBackend) -> str | None:
-    """See ``RemoteLogService.owner``."""
-    document = store.read_if_there(names.CLUSTER_FILE)
-    if document is None:
-        return None
-    try:
-        return str(json.loads(document)["cluster_id"])
-    except (ValueError, LookupError, TypeError):
-        return "unknown"
+    def check(self, cluster_id: str) -> None:
+        """Check that the store belongs to this cluster, and can hold manifests.
 
+        A store without an owner is refused.  Nothing is written to a store of others.
+        """
+        self._check_name(cluster_id)
+        self._check_conditions()
+        self._cluster_id = cluster_id
 
-def _check_conditions(store: StorageBackend) -> None:
-    if not store.proves_put_if_absent():
-        raise StorageError(
-            f"{store.url} cannot create a file only if it is absent; choose a remote_dir in a "
-            "bucket that has conditional writes, or on a shared disk"
-        )
+    def check_again(self) -> None:
+        """Check that the store still belongs to the cluster of ``check``, if it was called.
+
+        It is for whoever finds nothing in the store: the folder may not be mounted any more.
+        """
+        if self._cluster_id is not None:
+            self._check_name(self._cluster_id)
+
+    def _check_name(self, cluster_id: str) -> None:
+        url, owner = self._store.url, self.name()
+        if owner is None:
+            raise StorageError(
+                f"{url} belongs to no cluster, so it is not the remote_dir of cluster "
+                f"{cluster_id}; is it mounted on this host?  If it was emptied, bring a copy back "
+                f"with its {names.CLUSTER_FILE}"
+            )
+        if owner != cluster_id:
+            raise StorageError(
+                f"{url} holds the remote logs of cluster {owner}, not of {cluster_id}; choose "
+                "another remote_dir"
+            )
+
+    def _check_conditions(self) -> None:
+        if not self._store.proves_put_if_absent():
+            raise StorageError(
+                f"{self._store.url} cannot create a file only if it is absent; choose a remote_dir "
+                "in a bucket that has conditional writes, or on a shared disk"
+            )

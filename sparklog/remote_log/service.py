@@ -32,7 +32,7 @@ from sparklog.remote_log.open_manifests import (
     RemotePartition,
     commit,
 )
-from sparklog.remote_log.owner import check_store, claim_store, owner_of
+from sparklog.remote_log.owner import StoreOwner
 from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
 from sparklog.remote_log.reads_in_a_row import reads_in_a_row
@@ -40,7 +40,7 @@ from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.states import FollowerState, RemoteLogState, follower_state, state_of
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
-from sparklog.remote_log.takeover import LeaderLog, ShortLineageError
+from sparklog.remote_log.takeover import LeaderLog, MissingManifestError, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, StorageBackend
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
 from sparklog.wire.records.batch import Buffer
@@ -50,6 +50,7 @@ __all__ = [
     "GARBAGE_SEGMENTS_MAX",
     "FollowerState",
     "LeaderLog",
+    "MissingManifestError",
     "NotLeadingError",
     "RemoteLogService",
     "RemoteLogState",
@@ -97,6 +98,7 @@ class RemoteLogService:
         new_lock: NewLock = nullcontext,
         clock_ms: ClockMs = lambda: 0,
     ) -> None:
+        self.owner = StoreOwner(remote)
         self._remote = remote
         self._open_local = open_local
         self._read = read or (lambda path, _, offset, size: remote.read(path, offset, size))
@@ -107,28 +109,6 @@ class RemoteLogService:
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock)
         self._lookups = Lookups(self._manifests, remote.url)
-
-    def claim(self, cluster_id: str) -> None:
-        """Check that the store can hold manifests, can be written, and belongs to this cluster.
-
-        A store without an owner gets this cluster as its owner.  Only the control plane calls this:
-        see ``owner``.  Raises StorageError.
-        """
-        claim_store(self._remote, cluster_id)
-
-    def check(self, cluster_id: str) -> None:
-        """Check that the store belongs to this cluster, and can hold manifests.
-
-        Raises StorageError, also for a store without an owner.
-        """
-        check_store(self._remote, cluster_id)
-
-    def owner(self) -> str | None:
-        """The id of the cluster that the store belongs to; None for a store without an owner.
-
-        It is "unknown" if the file that should name it is damaged.  Raises StorageError.
-        """
-        return owner_of(self._remote)
 
     # -- leading
 
@@ -150,10 +130,17 @@ class RemoteLogService:
                 are shut out already, but this one does not lead.
             DamagedObjectError: the segment in which the logs diverge is damaged, and its beginning
                 must stay.
+            MissingManifestError: there never was a manifest, and the leader's log has records that
+                are not in its files.  Nothing has changed.
         """
         clock_ms = self._clock(now_ms)
+
+        def check_new() -> None:
+            self.owner.check_again()
+            takeover.check_new_manifest(log, "{}-{}".format(*partition), self._remote.url)
+
         with self._manifests.taking_over(partition) as manifest_log:
-            manifest = manifest_log.begin_leadership(leader_epoch, nonce, clock_ms())
+            manifest = manifest_log.begin_leadership(leader_epoch, nonce, clock_ms(), check_new)
             offset = takeover.diverges_at(manifest, log, manifest_log.url)
             if offset is not None:
                 whole = takeover.segment_to_shorten(manifest, log, offset)
@@ -336,7 +323,10 @@ class RemoteLogService:
 
     def state(self, partition: RemotePartition) -> RemoteLogState:
         """The state as of now, for any broker."""
-        return self._manifests.look(partition, state_of, refreshes=True)
+        state = self._manifests.look(partition, state_of, refreshes=True)
+        if state.log_start_offset == NO_OFFSET:
+            self.owner.check_again()
+        return state
 
     def read(
         self, partition: RemotePartition, offset: int, max_bytes: int, **how: Any

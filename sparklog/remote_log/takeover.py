@@ -23,6 +23,13 @@ class ShortLineageError(SparklogError):
     """
 
 
+class MissingManifestError(SparklogError):
+    """A leader's log has older records in a store that never had a manifest of the partition.
+
+    Nothing has changed.  An operator brings the store back, or accepts the loss.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderLog:
     """The log of a leader: its offsets, and its leader epochs from the log start on."""
@@ -31,6 +38,24 @@ class LeaderLog:
     local_log_start_offset: int
     log_end_offset: int
     leader_epochs: tuple[EpochStart, ...]
+
+
+def check_new_manifest(log: LeaderLog, partition: str, store_url: str) -> None:
+    """Check that the first manifest of a partition does not hide older records of its log.
+
+    The leader's files begin above the log start only because a manifest had the records below.  So
+    the store is not the one that has them: it is not mounted, an old copy, or was emptied.
+
+    Raises MissingManifestError.
+    """
+    start, stop = log.log_start_offset, log.local_log_start_offset
+    if start < stop:
+        raise MissingManifestError(
+            f"{store_url} never had a segment of partition {partition}, but the log of the leader "
+            f"starts at offset {start}, and its files only at {stop}; mount or restore the "
+            f"remote_dir that has [{start}, {stop}), or accept the loss of these records with "
+            f"DeleteRecords up to offset {stop}"
+        )
 
 
 def diverges_at(manifest: Manifest, log: LeaderLog, url: str) -> int | None:

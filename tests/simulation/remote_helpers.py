@@ -198,7 +198,7 @@ class HelperCalls:
         try:
             async with helper.checked:
                 if not helper.is_checked:
-                    await self._run(partial(service.check, self._cluster_id))
+                    await self._run(partial(service.owner.check, self._cluster_id))
                     helper.is_checked = True
             work = partial(getattr(service, call.method), *call.args, **call.kwargs)
             return Answer(call.number, await self._run(work))

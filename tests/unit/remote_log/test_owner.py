@@ -6,11 +6,10 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.remote_log import names
-from sparklog.remote_log.service import RemoteLogService
+from sparklog.remote_log.owner import StoreOwner
 from sparklog.storage_backends.base import Buffer
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.storage_backends.registry import open_file_half
 from tests.unit.remote_log.manifest_stores import ScriptedStore
 
 
@@ -19,31 +18,31 @@ class ReadOnlyStore(MemoryBackend):
         raise StorageError(f"cannot write {path}: access denied")
 
 
-def service(store: MemoryBackend) -> RemoteLogService:
-    return RemoteLogService(store, open_file_half)
+def owner(store: MemoryBackend) -> StoreOwner:
+    return StoreOwner(store)
 
 
 def test_the_first_cluster_becomes_the_owner() -> None:
     store = MemoryBackend()
-    assert service(store).owner() is None
-    service(store).claim("ours")
-    service(store).claim("ours")
-    service(store).check("ours")
-    assert service(store).owner() == "ours"
-    for refusing in (service(store).claim, service(store).check):
+    assert StoreOwner(store).name() is None
+    StoreOwner(store).claim("ours")
+    StoreOwner(store).claim("ours")
+    StoreOwner(store).check("ours")
+    assert StoreOwner(store).name() == "ours"
+    for refusing in (StoreOwner(store).claim, StoreOwner(store).check):
         with pytest.raises(StorageError) as refusal:
             refusing("theirs")
         assert str(refusal.value) == (
             f"{store.url} holds the remote logs of cluster ours, not of theirs; choose another "
             "remote_dir"
         )
-    assert service(store).owner() == "ours"
+    assert StoreOwner(store).name() == "ours"
 
 
 def test_a_check_takes_no_store_without_an_owner(tmp_path: Path) -> None:
     missing = LocalBackend(tmp_path / "not-mounted")
     with pytest.raises(StorageError) as refusal:
-        RemoteLogService(missing, open_file_half).check("ours")
+        StoreOwner(missing).check("ours")
     assert str(refusal.value) == (
         f"{missing.url} belongs to no cluster, so it is not the remote_dir of cluster ours; is it "
         "mounted on this host?  If it was emptied, bring a copy back with its cluster.json"
@@ -55,8 +54,8 @@ def test_a_check_takes_no_store_without_an_owner(tmp_path: Path) -> None:
 def test_a_damaged_owner_is_nobody_s(document: bytes) -> None:
     store = MemoryBackend()
     store.put(names.CLUSTER_FILE, document)
-    assert service(store).owner() == "unknown"
-    for refusing in (service(store).claim, service(store).check):
+    assert StoreOwner(store).name() == "unknown"
+    for refusing in (StoreOwner(store).claim, StoreOwner(store).check):
         with pytest.raises(StorageError, match="of cluster unknown, not of ours"):
             refusing("ours")
 
@@ -65,23 +64,23 @@ def test_a_store_that_its_owner_cannot_write_is_refused() -> None:
     store = ReadOnlyStore()
     store.put_if_absent(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
     with pytest.raises(StorageError, match=r"cannot write cluster\.json: access denied"):
-        service(store).claim("ours")
+        StoreOwner(store).claim("ours")
 
 
 def test_a_store_without_a_condition_is_refused() -> None:
     store = MemoryBackend()
     store.atomic_put_if_absent = False
     with pytest.raises(StorageError, match="cannot create a file only if it is absent; choose a"):
-        service(store).claim("ours")
+        StoreOwner(store).claim("ours")
     assert store.list("") == []
     store.put(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
     with pytest.raises(StorageError, match="conditional writes, or on a shared disk"):
-        service(store).check("ours")
+        StoreOwner(store).check("ours")
 
 
 def test_a_lost_answer_of_the_claim_is_made_good_by_another_one() -> None:
     store = ScriptedStore()
     store.fail("after")
     with pytest.raises(StorageError):
-        service(store).claim("ours")
-    service(store).claim("ours")
+        StoreOwner(store).claim("ours")
+    StoreOwner(store).claim("ours")

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from sparklog.errors import StorageError
+from sparklog.remote_log import names
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
     LeaderLog,
+    MissingManifestError,
     NotLeadingError,
     RemoteLogState,
     ShortLineageError,
@@ -66,9 +68,9 @@ def test_a_new_leader_with_all_records_changes_nothing_but_the_epoch() -> None:
 
 def test_the_first_leader_of_all_gives_the_log_its_start() -> None:
     store = MemoryBackend()
-    state = take_over(store, leader_log(45, (1, 5), start=5, local=9))
-    assert state == RemoteLogState(9, NO_OFFSET, 0, 0, 0)
-    assert contents(store) == ([], 9, ())
+    state = take_over(store, leader_log(45, (1, 5), start=5))
+    assert state == RemoteLogState(5, NO_OFFSET, 0, 0, 0)
+    assert contents(store) == ([], 5, ())
 
 
 def test_segments_beyond_the_divergence_leave_the_manifest() -> None:
@@ -308,3 +310,44 @@ def fail_after(store: ScriptedStore, count: int, failures: tuple[Failure, ...]) 
         return working(path, data)
 
     store.put_if_absent = put_if_absent  # type: ignore[method-assign,assignment]
+
+
+# -- a store that is not the one that has the records
+
+
+def test_a_first_manifest_does_not_hide_records_that_were_in_a_store() -> None:
+    store = MemoryBackend()
+    service = service_of(store)
+    with pytest.raises(MissingManifestError) as refusal:
+        service.begin_leadership(PARTITION, 3, "n", leader_log(45, (1, 5), start=5, local=30), 7)
+    assert str(refusal.value) == (
+        f"{store.url} never had a segment of partition {PARTITION.topic_id}-0, but the log of the "
+        "leader starts at offset 5, and its files only at 30; mount or restore the remote_dir that "
+        "has [5, 30), or accept the loss of these records with DeleteRecords up to offset 30"
+    )
+    assert store.list("") == []
+    with pytest.raises(NotLeadingError):
+        service.move_log_start(PARTITION, 30, 7)
+    accepted = leader_log(45, (1, 30), start=30)
+    assert service.begin_leadership(PARTITION, 3, "n", accepted, 7).log_start_offset == 30
+
+
+def test_a_manifest_that_has_begun_is_taken_over_above_a_gap() -> None:
+    store = MemoryBackend()
+    leading(store)
+    state = service_of(store).begin_leadership(PARTITION, 3, "n", leader_log(45, local=30), 7)
+    assert state.log_start_offset == 30
+    assert store.exists(names.lost_file(*PARTITION))
+
+
+def test_a_folder_that_is_not_mounted_any_more_gets_no_first_manifest(tmp_path: Path) -> None:
+    store = LocalBackend(tmp_path / "bucket")
+    service = service_of(store)
+    service.owner.claim("ours")
+    service.owner.check("ours")
+    store.delete(names.CLUSTER_FILE)
+    with pytest.raises(StorageError, match="belongs to no cluster"):
+        service.begin_leadership(PARTITION, 1, "n", leader_log(10), 7)
+    with pytest.raises(StorageError, match="belongs to no cluster"):
+        service.state(PARTITION)
+    assert store.list("") == []

@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """``owner`` is the cluster whose control plane has claimed the store."""
     if owner is not None:
-        RemoteLogService(open_backend(str(folder / "bucket")), open_file_half).claim(owner)
+        RemoteLogService(open_backend(str(folder / "bucket")), open_file_half).owner.claim(owner)
 
     async def within() -> None:
         values: dict[str, Any] = {
