@@ -309,6 +309,13 @@ class FileHalf(StorageBackend):
     def open(self, path: str, create: bool = False) -> FileHandle:
         """Open a file to read and write; ``create`` makes a missing file in an existing folder."""
 
+    def remove_old_leftovers(self, folder: str, until_ms: int) -> int:
+        """``remove_leftovers`` of files that were last written at ``until_ms`` or earlier.
+
+        The time is that of the store's clock, in milliseconds since the epoch.
+        """
+        return 0
+
     @abstractmethod
     def make_folder(self, path: str) -> None:
         """Make a folder and its parents, durably, unless they exist.  ``""`` is the root."""

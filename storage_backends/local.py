@@ -8,6 +8,7 @@ Only their owner can read the files and folders made here: logs have users' data
 
 import errno
 import fcntl
+import math
 import os
 import shutil
 import stat
@@ -108,13 +109,22 @@ class LocalBackend(FileHalf):
         return sorted(name for name in names if not name.startswith(TEMPORARY_PREFIX))
 
     def remove_leftovers(self, folder: str) -> int:
-        full = self._full_folder(folder)
+        return self._remove_leftovers(folder, math.inf)
+
+    def remove_old_leftovers(self, folder: str, until_ms: int) -> int:
+        return self._remove_leftovers(folder, until_ms)
+
+    def _remove_leftovers(self, folder: str, until_ms: float) -> int:
+        full, removed = self._full_folder(folder), 0
         names = [n for n in self._all_names(folder) if n.startswith(TEMPORARY_PREFIX)]
         with _storage_errors("tidy up", full):
             for name in names:
+                leftover = os.path.join(full, name)
                 with suppress(FileNotFoundError):
-                    os.unlink(os.path.join(full, name))
-        return len(names)
+                    if os.stat(leftover).st_mtime_ns // 1_000_000 <= until_ms:
+                        os.unlink(leftover)
+                        removed += 1
+        return removed
 
     def put_if_absent(self, path: str, data: Buffer) -> bool:
         full = self._full(path)

@@ -294,7 +294,7 @@ class RemoteLogService:
 
     def sweep_orphans(self, partition: RemotePartition, now_ms: int, age_ms: int) -> SweptOrphans:
         """Delete the objects of copies that began at least ``age_ms`` ago and that no manifest
-        names, as their garbage neither.
+        names, as their garbage neither.  A folder also loses temporary files of that age.
 
         ``age_ms`` is well above COPY_MS_MAX.  After a loss nothing is deleted: see ``names``.
         """
@@ -307,7 +307,10 @@ class RemoteLogService:
             manifest = manifest_log.confirm_leadership()
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])
-        return SweptOrphans(deleted=len(orphans), unknown=unknown)
+        deleted = len(orphans)
+        if isinstance(self._remote, FileHalf):
+            deleted += self._remote.remove_old_leftovers(folder, now_ms - age_ms)
+        return SweptOrphans(deleted=deleted, unknown=unknown)
 
     # -- topics, for the control plane
 

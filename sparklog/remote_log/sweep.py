@@ -7,8 +7,8 @@ A copy that fails, or is made twice, leaves objects that no manifest names.  A t
 leaves its whole folder.  The folder goes because the journal says that the topic was deleted, and
 never because the topic is not known: the journal may be an old copy.
 
-Unfinished uploads to the folders of live partitions are left alone: a store does not tell their
-age.
+Unfinished uploads of live partitions are left alone in a bucket, which has a rule for them.  In a
+folder they are temporary files with an age, and go as orphans do.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,5 +1,6 @@
 """What nothing refers to is deleted, and nothing else."""
 
+import os
 from pathlib import Path
 from uuid import UUID
 
@@ -89,14 +90,20 @@ def test_a_sweep_reads_what_the_leader_has_written_elsewhere() -> None:
     assert store.list(SEGMENTS) == object_names(A, B)
 
 
-def test_unfinished_uploads_of_a_live_partition_stay(tmp_path: Path) -> None:
+def test_unfinished_uploads_to_a_folder_go_a_day_after_the_last_write(tmp_path: Path) -> None:
     store = LocalBackend(tmp_path)
     service = leading(store, [A])
     put_objects(store, A)
-    upload = tmp_path / SEGMENTS / f"{TEMPORARY_PREFIX}1"
-    upload.write_bytes(b"x")
-    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(0, 0)
-    assert upload.exists()
+    uploads = [tmp_path / SEGMENTS / f"{TEMPORARY_PREFIX}{number}" for number in (1, 2)]
+    for number, upload in enumerate(uploads):
+        upload.write_bytes(b"x")
+        os.utime(upload, (0, HOUR_MS / 1000 * number))
+    assert service.sweep_orphans(PARTITION, DAY_MS - 1, DAY_MS) == SweptOrphans(0, 0)
+    assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(1, 0)
+    assert [upload.exists() for upload in uploads] == [False, True]
+    assert service.sweep_orphans(PARTITION, DAY_MS + HOUR_MS, DAY_MS) == SweptOrphans(1, 0)
+    assert store.list(SEGMENTS) == object_names(A)
+    assert not uploads[1].exists()
 
 
 # -- topics
