@@ -20,7 +20,7 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.caught_at import CAUGHT_AT, CAUGHT_BY
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
-from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED
+from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED, WIPES_EXERCISED
 from tests.simulation.planting import UNHUNTED
 from tests.simulation.scenario import (
     TIERED_FROM,
@@ -68,6 +68,7 @@ class Campaign:
         with_tiers = self.counters["tiered_runs"]
         expected = EXERCISED if self.seeds > with_tiers else ()
         expected += TIERS_EXERCISED if with_tiers else ()
+        expected += WIPES_EXERCISED if self.counters["wiped_runs"] else ()
         return [name for name in expected if not self.counters[name]]
 
 

@@ -7,7 +7,7 @@ at, nor what follows from it.  Records are (offset, text) pairs (``keyed_records
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from sparklog.types import NO_PRODUCER_ID
+from sparklog.types import NO_LEADER_EPOCH, NO_PRODUCER_ID
 from tests.simulation.events import LogId
 
 
@@ -88,13 +88,17 @@ class CompactedReplica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLookedUp:
-    """ListOffsets named the first record from a timestamp on; ``offset`` -1: there is none."""
+    """ListOffsets named the first record from a timestamp on; ``offset`` -1: there is none.
+
+    ``leader_epoch`` is that of the leader that has answered, if it is known.
+    """
 
     asked: int
     log: LogId
     timestamp: int
     offset: int
     found_timestamp: int
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 CompactionEvent: TypeAlias = (

@@ -98,6 +98,9 @@ TIERS_EXERCISED = (
     "tier_switches",
 )
 
+#: The same of a campaign that has seeds in which all replicas of tiered partitions are lost.
+WIPES_EXERCISED = ("bucket_recoveries", "tiered_times_looked_up", "wiped_partitions")
+
 
 def count_journal(history: History) -> Counter[str]:
     """``elections`` are those of another broker than led before."""

@@ -18,6 +18,7 @@ class FinalBatch:
 
     base_offset: int
     values: tuple[bytes | None, ...]
+    timestamps: tuple[int, ...] = ()
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -42,6 +43,14 @@ class FinalLog:
             offset: value
             for batch in self.batches
             for offset, value in enumerate(batch.values, batch.base_offset)
+        }
+
+    def timestamps(self) -> dict[int, int]:
+        """Timestamps (ms) by offset, as ``records``."""
+        return {
+            offset: timestamp
+            for batch in self.batches
+            for offset, timestamp in enumerate(batch.timestamps, batch.base_offset)
         }
 
 

@@ -53,13 +53,17 @@ async def _list(data_client: DataClient, log: LogId, spec: OffsetSpec) -> int:
 
 
 def _batches(data: memoryview) -> list[FinalBatch]:
-    return [
-        FinalBatch(
-            base_offset=header.base_offset,
-            values=tuple(record.value for record in iter_records(data, start, header)),
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
+    found: list[FinalBatch] = []
+    for header, start in iter_batches(data, partial_tail=True):
+        records = list(iter_records(data, start, header))
+        found.append(
+            FinalBatch(
+                base_offset=header.base_offset,
+                values=tuple(record.value for record in records),
+                timestamps=tuple(record.timestamp for record in records),
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
         )
-        for header, start in iter_batches(data, partial_tail=True)
-    ]
+    return found

@@ -51,10 +51,12 @@ from tests.simulation.workloads import (
     stranding,
     tier_sight,
     tiered,
+    times,
     topics,
     transaction_sight,
     transactional,
     transactions,
+    wiping,
 )
 from tests.simulation.workloads.scene import Scene
 from tests.simulation.world import World
@@ -112,6 +114,11 @@ COMPACTED_SHARE = 0.1
 TRANSACTIONS_SHARE = 0.25
 #: Seeds from here on have tiered topics; all others stay as they were.
 TIERED_FROM = 1_000_000
+#: Tiered seeds from here on also look up times, and some lose all replicas of partitions; the
+#: seeds below stay as they were.
+WIPED_FROM = 1_010_000
+#: How many of them lose all replicas of partitions.
+WIPED_SHARE = 0.6
 #: How many of them have transactions.
 TIERED_TRANSACTIONS_SHARE = 0.4
 #: How many of their topics are tiered.
@@ -148,6 +155,12 @@ def has_transactions(seed: int) -> bool:
     chance = random.Random(f"{seed}/transaction state")
     share = TIERED_TRANSACTIONS_SHARE if has_tiered_topics(seed) else TRANSACTIONS_SHARE
     return chance.random() < share and not has_compacted_topics(seed)
+
+
+def loses_all_replicas(seed: int) -> bool:
+    """Of a partition at a time, which the bucket survives."""
+    chance = random.Random(f"{seed}/wiped")
+    return seed >= WIPED_FROM and chance.random() < WIPED_SHARE
 
 
 def run(seed: int, *, bug: str | None = None) -> Verdict:
@@ -249,8 +262,7 @@ async def _play(
         workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | COMPACTED
     if with_transactions:
         workloads = {n: w for n, w in workloads.items() if n not in OFTEN} | TRANSACTIONAL
-    if leaving.leaving_topics(scene) and world.stream("leaving").random() < LEAVING_SHARE:
-        workloads["leaving"] = leaving.run
+    workloads |= _tier_clients(scene)
     scene.client_hosts += [f"client-{name}" for name in workloads]
     clients = [
         world.client(name).start(workload(scene, name, world.stream(f"workload {name}")))
@@ -273,8 +285,7 @@ async def _play(
     scene.over = True
     world.note("winding up")
     await _ended([*faults, *clients, *looking, growth])
-    tiered.heal(scene)
-    await ending.heal(scene)
+    await _heal(scene)
     await transactions.finish(scene)
     if with_transactions:
         await transaction_sight.settle(scene)
@@ -294,6 +305,23 @@ async def _play(
     return await world.client("last").run(collect.collect(scene, "last"))
 
 
+def _tier_clients(scene: Scene) -> dict[str, Workload]:
+    found: dict[str, Workload] = {}
+    if scene.world.seed >= WIPED_FROM:
+        found["times"] = times.run
+    if leaving.leaving_topics(scene) and scene.world.stream("leaving").random() < LEAVING_SHARE:
+        found["leaving"] = leaving.run
+    return found
+
+
+async def _heal(scene: Scene) -> None:
+    """Clients have ended; what they have left open may be lost before all is well again."""
+    if loses_all_replicas(scene.world.seed):
+        await wiping.wipe(scene, scene.world.stream("last wipe"))
+    tiered.heal(scene)
+    await ending.heal(scene)
+
+
 def _own_faults(scene: Scene, *, with_transactions: bool) -> Iterator[Coroutine[Any, Any, None]]:
     """What goes wrong in runs with transactions, and with a bucket."""
     world = scene.world
@@ -302,6 +330,8 @@ def _own_faults(scene: Scene, *, with_transactions: bool) -> Iterator[Coroutine[
         yield late_requests.run(scene, world.stream("late requests"))
     if world.bucket is not None:
         yield tiered.trouble_bucket(scene, world.stream("nemesis bucket"))
+    if loses_all_replicas(world.seed):
+        yield wiping.run(scene, world.stream("nemesis wiping"))
 
 
 async def _create_topics(scene: Scene, chance: random.Random) -> None:
@@ -379,6 +409,7 @@ def _remembered(scene: Scene) -> Iterator[None]:
 def _count(scene: Scene) -> None:
     counters = scene.world.counters
     counters["tiered_runs"] += scene.world.bucket is not None
+    counters["wiped_runs"] += loses_all_replicas(scene.world.seed)
     for broker in scene.brokers:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0

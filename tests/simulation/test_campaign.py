@@ -13,12 +13,16 @@ import pytest
 
 from tests.simulation.bugs import BUGS
 from tests.simulation.campaign import not_caught, report, run_seeds
-from tests.simulation.scenario import TIERED_FROM
+from tests.simulation.scenario import TIERED_FROM, WIPED_FROM
 from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN, TIERED = (300, 60) if WHOLE else (42, 17)
-SEEDS = (*range(1, PLAIN + 1), *range(TIERED_FROM, TIERED_FROM + TIERED))
+PLAIN, TIERED, WIPED = (300, 60, 60) if WHOLE else (42, 17, 8)
+SEEDS = (
+    *range(1, PLAIN + 1),
+    *range(TIERED_FROM, TIERED_FROM + TIERED),
+    *range(WIPED_FROM, WIPED_FROM + WIPED),
+)
 #: Every fourth one: neighbours in the list break the same part.
 BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::4]
 

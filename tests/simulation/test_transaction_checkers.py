@@ -19,7 +19,9 @@ from tests.simulation.compaction_events import CompactionEvent
 from tests.simulation.events import BrokerDied, Event, LogId
 from tests.simulation.final_state import CommittedLog, FinalState
 from tests.simulation.history import History
-from tests.simulation.partition_story import committed
+from tests.simulation.partition_story import LOG, NAME, committed, created
+from tests.simulation.partition_story import STATE as THREE
+from tests.simulation.partition_story import Told as Story
 from tests.simulation.transaction_events import (
     ChainDrained,
     CommittedRead,
@@ -359,3 +361,21 @@ def test_every_transaction_ends() -> None:
     ]
     assert len(stable_offsets.check(history(), holding(damage="cut"))) == 2
     assert stable_offsets.check(history(*lost()), stuck) == []
+
+
+def test_no_transaction_stays_open_in_a_log_that_begins_where_the_bucket_ends() -> None:
+    alone = replace(THREE, isr=(1,))
+    story = Story(alone)
+    gone = [BrokerDied(broker=1, disk_lost=True), committed(story.now(2, (2,)))]
+    final = FinalState(committed_logs={LOG: CommittedLog(end=9, last_stable_offset=4, records={})})
+    assert stable_offsets.check(History.of(created(state=alone), *gone), final) == []
+    tiered = created(state=alone, remote_storage_enable="true")
+    settled = TransactionsSettled(took_ms=5, unstable=(LOG,))
+    found = [
+        f"5 ms after healing {NAME} has an open transaction",
+        f"{NAME} has its last stable offset at 4, and its end at 9",
+    ]
+    assert stable_offsets.check(History.of(tiered, *gone, settled), final) == found
+    # What is lost on the disks later may be a marker.
+    more = [BrokerDied(broker=2, power_lost=True), committed(story.now(3, (3,)))]
+    assert stable_offsets.check(History.of(tiered, *gone, settled, *more), final) == found[:1]

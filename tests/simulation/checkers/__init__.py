@@ -41,6 +41,7 @@ from tests.simulation.checkers import (
     tier_log_start,
     tier_objects,
     tier_segments,
+    times,
 )
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import History
@@ -82,6 +83,7 @@ CHECKERS: Mapping[str, Check] = {
     "tier_log_start": tier_log_start.check,
     "tier_objects": tier_objects.check,
     "tier_segments": tier_segments.check,
+    "times": times.check,
 }
 
 

@@ -55,15 +55,17 @@ class Recovery:
     """An unclean recovery at a position.
 
     ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
-    was a holder, and has its disk since, or the bucket alone has what is left.  ``excused``: what
-    was acknowledged may be gone with it.  ``former`` led before, and may acknowledge more, all of
-    which is gone, until the position ``heard``, when it knows, or has been started again.
+    was a holder, and has its disk since, or ``from_bucket``: the bucket alone has what is left.
+    ``excused``: what was acknowledged may be gone with it.  ``former`` led before, and may
+    acknowledge more, all of which is gone, until the position ``heard``, when it knows, or has been
+    started again.
     """
 
     at: int
     leader: int
     allowed: bool
     held: bool
+    from_bucket: bool
     excused: bool
     former: int
     heard: int
@@ -412,6 +414,7 @@ class _Walk:
                 leader=leader,
                 allowed=allowed,
                 held=held,
+                from_bucket=from_bucket,
                 excused=excused,
                 former=copies.former_leader,
                 heard=NEVER if replaced else at,

@@ -14,6 +14,7 @@ from functools import lru_cache
 from sparklog.metadata import BrokerFenced, BrokerRegistered, BrokerUnfenced
 from sparklog.types import NO_NODE
 from tests.simulation.checkers.copies import follow
+from tests.simulation.compaction_events import TimeLookedUp
 from tests.simulation.events import (
     BrokerDied,
     BrokerStopped,
@@ -68,6 +69,16 @@ class Promises:
         copies = self.copies.get(log)
         return copies is not None and copies.lost(start, end)
 
+    def markers_may_be_lost(self, log: LogId, end: int = NEVER) -> bool:
+        """Whether transactions may be open at ``end`` whose markers are legally gone.
+
+        All transactions with records in the bucket have ended there, so none is left open by a
+        recovery from the bucket alone.
+        """
+        copies = self.copies.get(log)
+        lossy = [r for r in copies.recoveries if r.excused and r.at <= end] if copies else []
+        return bool(lossy) and not lossy[-1].from_bucket
+
     def anything_may_be_lost(self, topic: str) -> bool:
         """The same for anything of a topic, ever."""
         return any(self.may_be_lost(log, 0) for log in self.copies if log.topic == topic)
@@ -85,7 +96,7 @@ class Promises:
         gone = at > 0 and away[at - 1][1]
         return gone or any(where <= end for where, left in away[at:] if left)
 
-    def is_stale(self, event: Fetched | EndListed) -> bool:
+    def is_stale(self, event: Fetched | EndListed | TimeLookedUp) -> bool:
         """Whether a leader answered that had been replaced before it was asked, unknown to it."""
         copies = self.copies.get(event.log)
         known = copies.state_at(event.asked - 1) if copies is not None else None

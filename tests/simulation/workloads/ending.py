@@ -56,16 +56,22 @@ async def revive(scene: Scene, name: str) -> None:
     """What only an operator can: give up the records of a partition of which no disk is left."""
     async with await scene.world.cluster_client(name) as cluster:
         for log in scene.kept_logs:
-            while _is_gone(scene, log):
-                scene.history.record(UncleanElectionAsked(log=log))
-                with suppress(SparklogError):
-                    await ReplicaAdmin(cluster, timeout_s=OPERATOR_TIMEOUT_S).elect_leaders(
-                        [tp_of(log)], ElectionType.UNCLEAN
-                    )
+            while is_gone(scene, log):
+                await ask_unclean(scene, cluster, log)
                 await asyncio.sleep(1)
 
 
-def _is_gone(scene: Scene, log: LogId) -> bool:
+async def ask_unclean(scene: Scene, cluster: ClusterClient, log: LogId) -> None:
+    """Ask once for a leader that may lack records."""
+    scene.history.record(UncleanElectionAsked(log=log))
+    with suppress(SparklogError):
+        await ReplicaAdmin(cluster, timeout_s=OPERATOR_TIMEOUT_S).elect_leaders(
+            [tp_of(log)], ElectionType.UNCLEAN
+        )
+
+
+def is_gone(scene: Scene, log: LogId) -> bool:
+    """Whether no replica has anything left that it could lead with."""
     copies = follow(scene.history)[log]
     cut = copies.failed & copies.lost_spans.keys()
     return copies.holders <= copies.emptied | cut

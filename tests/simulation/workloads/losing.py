@@ -48,7 +48,7 @@ async def run(scene: Scene, chance: random.Random) -> None:
 
 def _hit(scene: Scene, copies: Copies, broker_id: int, chance: random.Random) -> None:
     whole = chance.random() < 0.6
-    if _lose(scene, copies, broker_id, chance, whole=whole):
+    if lose(scene, copies, broker_id, chance, whole=whole):
         scene.history.record(LogLost(broker=broker_id, log=copies.log, whole=whole))
         scene.count("lost_partition_dirs" if whole else "cut_files")
 
@@ -96,18 +96,14 @@ def is_loss_open(scene: Scene) -> bool:
     )
 
 
-def _lose(
+def lose(
     scene: Scene, copies: Copies, broker_id: int, chance: random.Random, *, whole: bool
 ) -> bool:
     """Behind the back of the broker; whether there was something to lose."""
-    root = scene.world.brokers[broker_id].disk.backend.disk.root
-    home = root.live.get(f"broker-{broker_id}")
-    name = f"{copies.log.topic}-{copies.log.partition}"
-    partition_dir = home.live.get(name) if isinstance(home, FolderNode) else None
-    if not isinstance(home, FolderNode) or not isinstance(partition_dir, FolderNode):
+    found = _directory(scene, copies, broker_id)
+    if found is None:
         return False
-    if not _belongs_to(partition_dir, copies.log.topic_id):
-        return False  # the broker has not heard yet that a former topic of this name was deleted
+    home, name, partition_dir = found
     if whole:
         del home.live[name]
         home.durable.pop(name, None)
@@ -119,6 +115,26 @@ def _lose(
     logs[-1].cut(size)
     del logs[-1].flushed[size:]
     return True
+
+
+def has_directory(scene: Scene, copies: Copies, broker_id: int) -> bool:
+    """Whether a broker has the partition's directory on its disk."""
+    return _directory(scene, copies, broker_id) is not None
+
+
+def _directory(
+    scene: Scene, copies: Copies, broker_id: int
+) -> tuple[FolderNode, str, FolderNode] | None:
+    """The partition's directory, below the broker's and under its name."""
+    root = scene.world.brokers[broker_id].disk.backend.disk.root
+    home = root.live.get(f"broker-{broker_id}")
+    name = f"{copies.log.topic}-{copies.log.partition}"
+    partition_dir = home.live.get(name) if isinstance(home, FolderNode) else None
+    if not isinstance(home, FolderNode) or not isinstance(partition_dir, FolderNode):
+        return None
+    if not _belongs_to(partition_dir, copies.log.topic_id):
+        return None  # the broker has not heard yet that a former topic of this name was deleted
+    return home, name, partition_dir
 
 
 def _belongs_to(partition_dir: FolderNode, topic_id: UUID) -> bool:

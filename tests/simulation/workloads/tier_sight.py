@@ -66,15 +66,24 @@ def watch(scene: Scene) -> None:
 
 @contextmanager
 def starts(scene: Scene) -> Iterator[None]:
-    """Meanwhile it is counted how often a follower starts at the end of the bucket."""
-    real = Partition.begin_start_in_tier
+    """Meanwhile it is counted how often a follower starts at the end of the bucket, and a leader of
+    a log that all replicas have lost."""
+    real, real_recovery = Partition.begin_start_in_tier, Partition.begin_recovery
 
     def begin(self: Partition, start: TieredStart, *, leader_epoch: int) -> bool:
         begins = real(self, start, leader_epoch=leader_epoch)
         scene.count("tier_starts", begins)
         return begins
 
-    with patch.object(Partition, "begin_start_in_tier", begin):
+    def begin_recovery(self: Partition, start: TieredStart) -> bool:
+        begins = real_recovery(self, start)
+        scene.count("bucket_recoveries", begins and bool(start.leader_epochs))
+        return begins
+
+    with (
+        patch.object(Partition, "begin_start_in_tier", begin),
+        patch.object(Partition, "begin_recovery", begin_recovery),
+    ):
         yield
 
 
