@@ -66,6 +66,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "delete_garbage_without_a_delay": 1_000_002,
     "delete_a_live_segment_with_the_garbage": 1_000_002,
     "take_the_age_of_garbage_from_the_call": 1_002_640,
+    "look_up_times_on_the_disk_only": 1_010_000,
     "move_the_log_start_in_the_manifest_first": 1_000_007,
     "move_the_log_start_as_a_follower": 1_000_000,
     "leave_the_bucket_without_asking_the_other_replicas": 1_000_013,

@@ -5,16 +5,11 @@ from dataclasses import replace
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.manifest_records import (
-    LeaderBegan,
     LogStartMoved,
     ManifestRecord,
-    SegmentAdded,
     SegmentShortened,
-    SegmentsRemoved,
     TruncatedAfter,
 )
-from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
-from sparklog.types import NO_LEADER_EPOCH
 from tests.simulation.checkers import (
     tier_coverage,
     tier_followers,
@@ -22,12 +17,13 @@ from tests.simulation.checkers import (
     tier_log_start,
     tier_objects,
     tier_segments,
-    times,
 )
-from tests.simulation.compaction_events import TimeLookedUp
-from tests.simulation.events import Fetched, HighWatermarkSeen, ReplicaSeen, SeenBatch
+from tests.simulation.events import (
+    Fetched,
+    ReplicaSeen,
+    SeenBatch,
+)
 from tests.simulation.final_state import (
-    FinalBatch,
     FinalLog,
     FinalState,
     ProducerSeen,
@@ -37,85 +33,21 @@ from tests.simulation.history import AnyEvent, History
 from tests.simulation.partition_story import LOG, NAME, Told, committed, created
 from tests.simulation.tier_events import (
     ReadRefused,
-    TierBatch,
-    TierCommitted,
     TierObjectDeleted,
     TierSegment,
 )
-
-NOTHING = FinalState()
-FOLDER = names.segments_folder(LOG.topic_id, LOG.partition)
-
-
-def batch(base: int, end: int, **more: int) -> TierBatch:
-    return TierBatch(base, end, base * 100 + end)._replace(**more)
-
-
-def segment(base: int, end: int, *batches: TierBatch, copy: int = 0) -> TierSegment:
-    """Of leader epoch 0."""
-    return TierSegment(
-        segment=RemoteSegment(
-            segment_id=names.segment_id(base, 0, 1, copy.to_bytes(8, "big")),
-            base_offset=base,
-            next_offset=end,
-            log_size=10,
-            leader_epochs=(EpochStart(0, base),),
-            parts={},
-        ),
-        batches=batches or (batch(base, end),),
-        epochs=(EpochStart(0, 0),),
-    )
-
-
-FIRST, SECOND = segment(0, 10), segment(10, 20)
-
-
-class Manifest:
-    """Commits one after the other, by broker 1 in epoch 0 unless it is said."""
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def commit(
-        self,
-        *what: ManifestRecord | TierSegment,
-        epoch: int = 0,
-        broker: int = 1,
-        start: int = -1,
-        locked_ms: int = -1,
-    ) -> TierCommitted:
-        self.number += 1
-        added = tuple(each for each in what if isinstance(each, TierSegment))
-        records = tuple(
-            SegmentAdded(segment=each.segment) if isinstance(each, TierSegment) else each
-            for each in what
-        )
-        return TierCommitted(
-            log=LOG,
-            number=self.number,
-            leader_epoch=epoch,
-            broker=broker,
-            records=records,
-            added=added,
-            log_start=start,
-            locked_ms=locked_ms,
-        )
-
-
-def began(epoch: int = 0) -> LeaderBegan:
-    return LeaderBegan(leader_epoch=epoch, nonce="n")
-
-
-def removed(*segments: TierSegment) -> SegmentsRemoved:
-    return SegmentsRemoved(
-        segment_ids=tuple(each.segment.segment_id for each in segments), removed_ms=0
-    )
-
-
-def mark(high_watermark: int) -> HighWatermarkSeen:
-    return HighWatermarkSeen(
-        log=LOG, broker=1, leader_epoch=0, high_watermark=high_watermark, ends=()
-    )
+from tests.simulation.tier_story import (
+    FIRST,
+    FOLDER,
+    NOTHING,
+    SECOND,
+    Manifest,
+    batch,
+    began,
+    mark,
+    removed,
+    segment,
+)
 
 
 def added(*segments: TierSegment) -> list[AnyEvent]:
@@ -445,53 +377,4 @@ def test_followers_know_what_their_leader_knows_from_the_later_log_start_on() ->
         f"{NAME}: broker 2 knows the leader epochs [(2, 12)] of [5, 30), the leader 1 knows "
         "[(0, 5), (2, 12)]",
         f"{NAME}: broker 2 knows None of the producer of which the leader 1 knows {new}",
-    ]
-
-
-# lookups by time
-
-TIMES = (10, 20, 30, 30, 50, 40)
-KEPT = FinalState(
-    logs={
-        LOG: FinalLog(
-            start=2,
-            end=6,
-            batches=(FinalBatch(base_offset=0, values=(b"",) * 6, timestamps=TIMES),),
-        )
-    }
-)
-
-
-def looked_up(timestamp: int, offset: int, leader_epoch: int = 0) -> History:
-    """When all but the last record is committed; broker 2 leads in epoch 1 by then."""
-    answer = TimeLookedUp(
-        asked=3,
-        log=LOG,
-        timestamp=timestamp,
-        offset=offset,
-        found_timestamp=TIMES[offset] if offset >= 0 else -1,
-        leader_epoch=leader_epoch,
-    )
-    return History.of(created(), mark(5), committed(Told().now(2, (1, 2))), answer)
-
-
-def test_a_lookup_by_time_skips_no_record_that_could_be_read() -> None:
-    for timestamp, offset in ((15, 1), (25, 2), (35, 4), (60, -1)):
-        assert times.check(looked_up(timestamp, offset, 1), KEPT) == []
-    where = f"{NAME}: the first record since"
-    for offset in (4, 5, -1):
-        assert times.check(looked_up(25, offset, 1), KEPT) == [
-            f"{where} 25 is said to be at {offset}, offset 2 of 30 could be read before"
-        ]
-    assert times.check(looked_up(35, 5, 1), KEPT) == [
-        f"{where} 35 is said to be at 5, offset 4 of 50 could be read before"
-    ]
-    # The former leader, or who is not known, may lack it.
-    assert times.check(looked_up(25, 4), KEPT) == []
-    assert times.check(looked_up(25, 4, NO_LEADER_EPOCH), KEPT) == []
-
-
-def test_a_lookup_by_time_that_names_an_older_record_is_found() -> None:
-    assert times.check(looked_up(45, 3, 1), KEPT) == [
-        f"{NAME}: the first record since 45 is said to be at 3, of 30; that record is of 30"
     ]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import sparklog.executors.replica_manager.tier_searches as tier_searches_module
 import sparklog.executors.tiering.copy_plan as copy_plan_module
 import sparklog.executors.tiering.segment_copier as segment_copier_module
 from sparklog.commit_log import CommitLog
@@ -14,6 +15,7 @@ from sparklog.errors import SparklogError
 from sparklog.executors.log import AbortedTxn, Segment
 from sparklog.executors.log.retained_log import RetainedLog
 from sparklog.executors.partition import Effect, Partition, TieredStart
+from sparklog.executors.replica_manager.remote_reads import RemoteReads
 from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
 from sparklog.executors.tiering.leadership import Leadership
@@ -22,7 +24,7 @@ from sparklog.metadata import PartitionImage
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.manifest_log import MANIFEST
 from sparklog.remote_log.service import RemoteLogService
-from sparklog.types import MAX_INT64
+from sparklog.types import MAX_INT64, OffsetTimestamp
 from tests.simulation.planting import Bug, Patch, bug, unhunted
 
 #: Only runs with tiered topics show these.
@@ -148,6 +150,21 @@ def delete_a_live_segment_with_the_garbage() -> list[Patch]:
 def take_the_age_of_garbage_from_the_call() -> list[Patch]:
     """The time that a call has waited counts, while queries were told of the segments."""
     return [(RemoteLogService, "_clock", lambda self, called_ms: lambda: called_ms)]
+
+
+# lookups
+
+
+@tier_bug
+def look_up_times_on_the_disk_only() -> list[Patch]:
+    """The first record since a time is never searched in the bucket."""
+
+    async def first_in_bucket(
+        remote_reads: RemoteReads, partition: Partition, timestamp: int
+    ) -> OffsetTimestamp | None:
+        return None
+
+    return [(tier_searches_module, "_first_in_bucket", first_in_bucket)]
 
 
 # the log start

@@ -9,14 +9,15 @@ from typing import NamedTuple, TypeAlias
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.manifest_records import ManifestRecord
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
-from sparklog.types import NO_PRODUCER_ID
+from sparklog.types import NO_PRODUCER_ID, NO_TIMESTAMP
 from tests.simulation.events import LogId
 
 
 class TierBatch(NamedTuple):
     """A batch in a log object; ``checksum`` is of all its bytes, as in ``SeenBatch``.
 
-    ``ends_transaction``: it is a marker; ``commits``: of a commit.
+    ``ends_transaction``: it is a marker; ``commits``: of a commit.  ``max_timestamp`` (ms) is the
+    header's.
     """
 
     base_offset: int
@@ -27,6 +28,7 @@ class TierBatch(NamedTuple):
     is_transactional: bool = False
     ends_transaction: bool = False
     commits: bool = False
+    max_timestamp: int = NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,7 @@ def check(history: History, final: FinalState) -> list[str]:
     promises = promises_of(history)
     found: list[str] = []
     limits = _limits(history)
-    retained = {e.topic_id for _, e in history.each(ConfigChangeInvoked) if _retention(e.name)}
-    retained |= {id_ for id_, configs in promises.configs.items() if any(map(_retention, configs))}
+    retained = retained_topics(history, promises)
     for log, state in final.logs.items():
         if log.topic_id not in retained and state.start > limits.get(log, 0):
             found.append(
@@ -24,6 +23,14 @@ def check(history: History, final: FinalState) -> list[str]:
     found += _kept(history, final, promises)
     found += _left_behind(final)
     return found
+
+
+def retained_topics(history: History, promises: Promises) -> set[UUID]:
+    """The topics whose records may expire."""
+    found = {e.topic_id for _, e in history.each(ConfigChangeInvoked) if _retention(e.name)}
+    return found | {
+        id_ for id_, configs in promises.configs.items() if any(map(_retention, configs))
+    }
 
 
 def _limits(history: History) -> dict[LogId, int]:

@@ -69,6 +69,11 @@ class Tiers:
         found = bisect_right(states, position, key=lambda state: state.at)
         return states[found - 1] if found else None
 
+    def added_at(self, log: LogId, segment: TierSegment) -> int:
+        """The position of the commit that has added a segment."""
+        name = segment.segment.segment_id
+        return next(state.at for state in self.states[log] if name in state.live)
+
     def last(self, log: LogId) -> TierState | None:
         states = self.states.get(log)
         return states[-1] if states else None

@@ -1,16 +1,18 @@
 """A lookup by time names the first record since then, and skips none, in whichever tier it is.
 
-Records count that are there at the end, and that were below a high watermark before the question:
-they were readable all the time.  A leader that had been replaced may not know them.
+Records count that were readable all the time: those of segments that the manifest names before the
+question and after the answer, and those that are there at the end and were below a high watermark
+before the question.  A leader that had been replaced may not know them.
 """
 
 from bisect import bisect_right
 
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET
-from tests.simulation.checkers.promises import promises_of
-from tests.simulation.checkers.tiers import tiers_of
+from tests.simulation.checkers import deletions
+from tests.simulation.checkers.promises import Promises, promises_of
+from tests.simulation.checkers.tiers import Tiers, tiers_of
 from tests.simulation.compaction_events import TimeLookedUp
-from tests.simulation.events import LogId
+from tests.simulation.events import DeleteRecordsInvoked, LogId
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
 
@@ -18,25 +20,69 @@ from tests.simulation.history import NEVER, History
 def check(history: History, final: FinalState) -> list[str]:
     promises, tiers = promises_of(history), tiers_of(history)
     logs = {log: _Times(log, final) for log in final.logs}
+    starts = _Starts(history, promises)
     found: list[str] = []
-    for _, answer in history.each(TimeLookedUp):
-        times = logs.get(answer.log)
-        if times is None or promises.may_be_lost(answer.log, 0):
-            continue
+    for at, answer in history.each(TimeLookedUp):
         where = (
             f"{answer.log}: the first record since {answer.timestamp} is said to be at "
             f"{answer.offset}"
         )
+        is_known = answer.leader_epoch != NO_LEADER_EPOCH and not promises.is_stale(answer)
+        skipped = _skipped(promises, tiers, starts.highest(answer.log, at), at, answer)
+        if is_known and skipped is not None:
+            found.append(f"{where}, the bucket had {skipped}")
+            continue
+        times = logs.get(answer.log)
+        if times is None or promises.may_be_lost(answer.log, 0):
+            continue
         known = times.known.get(answer.offset)
         if known is not None and not known == answer.found_timestamp >= answer.timestamp:
             found.append(f"{where}, of {answer.found_timestamp}; that record is of {known}")
-        if answer.leader_epoch == NO_LEADER_EPOCH or promises.is_stale(answer):
+        if not is_known:
             continue
         end = tiers.high_watermark(answer.log, answer.asked)
         first = times.first(answer.timestamp, end)
         if first < (NEVER if answer.offset == NO_OFFSET else answer.offset):
             found.append(f"{where}, offset {first} of {times.known[first]} could be read before")
     return found
+
+
+def _skipped(
+    promises: Promises, tiers: Tiers, start: int, at: int, answer: TimeLookedUp
+) -> str | None:
+    """The first batch in the bucket that an answer has skipped; None: there is none."""
+    log = answer.log
+    before, after = tiers.state_at(log, answer.asked), tiers.state_at(log, at)
+    if before is None or after is None:
+        return None
+    reached = NEVER if answer.offset == NO_OFFSET else answer.offset
+    for each in before.segments:
+        if each.segment.segment_id not in after.live:
+            continue
+        for batch in each.batches:
+            if start <= batch.base_offset and batch.next_offset <= reached:
+                if batch.max_timestamp < answer.timestamp or batch.ends_transaction:
+                    continue
+                if promises.may_be_lost(log, tiers.added_at(log, each), at):
+                    return None
+                return f"[{batch.base_offset}, {batch.next_offset}) of {batch.max_timestamp}"
+    return None
+
+
+class _Starts:
+    """Where the logs may start at most, by what was asked for."""
+
+    def __init__(self, history: History, promises: Promises) -> None:
+        self._asked: dict[LogId, list[tuple[int, int]]] = {}
+        for at, asked in history.each(DeleteRecordsInvoked):
+            before = NEVER if asked.before == NO_OFFSET else asked.before
+            self._asked.setdefault(asked.log, []).append((at, before))
+        self._retained = set(deletions.retained_topics(history, promises))
+
+    def highest(self, log: LogId, at: int) -> int:
+        if log.topic_id in self._retained:
+            return NEVER
+        return max((before for when, before in self._asked.get(log, ()) if when <= at), default=0)
 
 
 class _Times:

@@ -215,4 +215,5 @@ def read_batches(data: bytes) -> Iterator[TierBatch]:
             header.is_transactional,
             marker is not None,
             marker is not None and marker.control_type is ControlType.COMMIT,
+            header.max_timestamp,
         )
