@@ -62,12 +62,16 @@ async def wipe(scene: Scene, chance: random.Random) -> None:
 
 
 def _candidates(scene: Scene) -> list[Copies]:
-    """Partitions with records in the bucket, of which some replica is left."""
+    """Partitions with records in the bucket, of which some replica is left.
+
+    What an only replica held is given up with a setting of its broker (``lost.logs.accept``).
+    """
     return [
         copies
         for copies in follow(scene.history).values()
         if copies.deleted_at == NEVER
         and scene.is_tiered(copies.log)
+        and len(copies.state.replicas) > 1
         and copies.log not in scene.moving
         and _is_copied(scene, copies.log)
         and all(losing.has_directory(scene, copies, b) for b in copies.holders - copies.emptied)
