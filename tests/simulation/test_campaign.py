@@ -59,6 +59,7 @@ PINNED = {
     1002999: "a leadership that was over took a manifest over in the epoch of the next leader",
     1040: "a broker died in the middle of a marker, which broke off the simulation",
     1003059: "a commit that was under way when its coordinator ended was taken for refused",
+    1010029: "a transaction that was open where the bucket ends stayed open after the recovery",
 }
 
 PRINT_RUN = """
