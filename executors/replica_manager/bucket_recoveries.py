@@ -43,9 +43,10 @@ LOG_EVERY_S: Final = 60.0
 
 T = TypeVar("T")
 
-#: Where the records of a partition in the bucket end; None if there never were any.  Raises
-#: SparklogError when the bucket does not answer.
-FindEnd: TypeAlias = Callable[[Partition], Awaitable[TieredStart | None]]
+#: Where the records of a partition in the bucket end, for the leader of a leader epoch; None if
+#: there never were any.  Raises SparklogError when the bucket does not answer, or has had a later
+#: leader.
+FindEnd: TypeAlias = Callable[[Partition, int], Awaitable[TieredStart | None]]
 
 #: Which hanging transactions of a partition were aborted: producer ids and first offsets.  Raises
 #: SparklogError when the bucket does not answer.
@@ -54,7 +55,7 @@ FindAborted: TypeAlias = Callable[[Partition], Awaitable[Container[tuple[int, in
 logger = logging.getLogger(__name__)
 
 
-async def no_bucket(partition: Partition) -> TieredStart | None:
+async def no_bucket(partition: Partition, leader_epoch: int) -> TieredStart | None:
     """The ``FindEnd`` of a broker without a remote_dir.  Raises KafkaError."""
     raise _no_bucket(partition)
 
@@ -250,27 +251,30 @@ class BucketRecoveries:
         look.task = asyncio.get_running_loop().create_task(self._run(look))
 
     async def _run(self, look: _Look) -> None:
-        if _is_empty(look.partition):
-            look.end = await self._ask(self.find_end, look.partition)
+        partition = look.partition
+        if _is_empty(partition):
+            look.end = await self._ask(
+                partition, lambda: self.find_end(partition, look.leader_epoch)
+            )
         else:
-            look.aborted = await self._ask(self.find_aborted, look.partition)
+            look.aborted = await self._ask(partition, lambda: self.find_aborted(partition))
         look.is_answered = True
         try:
             await self._apply_answers()
         except SparklogError as error:
             logger.error("%s: %s", look.partition.topic_partition, error)
 
-    async def _ask(self, find: Callable[[Partition], Awaitable[T]], partition: Partition) -> T:
+    async def _ask(self, partition: Partition, find: Callable[[], Awaitable[T]]) -> T:
         now_s = asyncio.get_running_loop().time
         told_s: float | None = None
         while True:
             try:
                 async with self._gate:
-                    return await find(partition)
+                    return await find()
             except SparklogError as error:
                 if told_s is None or now_s() - told_s >= LOG_EVERY_S:
                     told_s = now_s()
-                    tp = partition.topic_partition
+                    tp = look.partition.topic_partition
                     logger.error("%s is not led before the remote_dir answers: %s", tp, error)
             await asyncio.sleep(RETRY_S)
 

@@ -4,13 +4,13 @@ Owns: the calls, and what their answers mean.  Must not know which replica asks,
 then.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition import Partition, TieredStart
 from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.remote_process import RemoteLogs
-from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
+from sparklog.executors.tiering.tiered_start import require_later, tiered_start, without_damage
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.service import RemoteLogState
 from sparklog.types import NO_OFFSET
@@ -19,15 +19,18 @@ from sparklog.types import NO_OFFSET
 class BucketEnds:
     """The ends of the remote logs of one cluster."""
 
-    def __init__(self, remote: RemoteLogs) -> None:
+    def __init__(self, remote: RemoteLogs, nonce: Callable[[], str]) -> None:
+        """``nonce`` returns the name of this broker in manifests."""
         self._remote = remote
+        self._nonce = nonce
 
-    async def find_end(self, partition: Partition) -> TieredStart | None:
+    async def find_end(self, partition: Partition, leader_epoch: int) -> TieredStart | None:
         """Where the records in the bucket end; None if there never were any.
 
-        Raises SparklogError.
+        Raises SparklogError, also when the bucket has had another leader since ``leader_epoch``.
         """
         key = remote_partition(partition)
+        require_later((leader_epoch, self._nonce()), await self._remote.call("leader", key))
         remote: RemoteLogState = await self._remote.call("state", key)
         if remote.segments:
             state = await self._remote.call("follower_state", key, remote.end_offset)

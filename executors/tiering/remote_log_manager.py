@@ -314,15 +314,22 @@ class RemoteLogManager:
 
     async def _begin(self, led: Leadership) -> None:
         """Take the manifest over, and make log and manifest agree."""
-        partition, log = led.partition, led.partition.log
         await self._restore_epochs(led)
-        # No other broker has this name in a manifest, not even the one of the same id in a cluster
-        # that was started from a copy of the journal.  It outlives the process.
-        nonce = f"broker-{partition.node_id}-{self._replica_manager.log_dirs.directory_id}"
+        leader_log = leader_log_of(led.partition.log)
         state = await self._call(
-            led, "begin_leadership", led.leader_epoch, nonce, leader_log_of(log), self._now_ms()
+            led, "begin_leadership", led.leader_epoch, self.nonce, leader_log, self._now_ms()
         )
         await self._take_state(led, state)
+
+    @property
+    def nonce(self) -> str:
+        """The name of this broker in a manifest, which outlives the process.
+
+        No other broker has it, not even the one of the same id in a cluster that was started from a
+        copy of the journal.
+        """
+        manager = self._replica_manager
+        return f"broker-{manager.node_id}-{manager.log_dirs.directory_id}"
 
     async def _restore_epochs(self, led: Leadership) -> None:
         """Restore the leader epochs below the local log start, if some of them are lost.

@@ -1,12 +1,12 @@
 """Where a log starts anew whose earlier records are in the bucket, from what the bucket tells.
 
-Owns: the translation, and what a damaged producer snapshot means.  Must not know how either is
-found out or used.
+Owns: the translation, what a damaged producer snapshot means, and whether a leader may start so.
+Must not know how either is found out or used.
 """
 
 import logging
 
-from sparklog.errors import DecodeError
+from sparklog.errors import DecodeError, StorageError
 from sparklog.executors.log import EpochEntry, decode_snapshot
 from sparklog.executors.partition import TieredStart
 from sparklog.remote_log.service import FollowerState
@@ -33,3 +33,22 @@ def tiered_start(log_start_offset: int, state: FollowerState) -> TieredStart:
         leader_epochs=tuple(EpochEntry(*each) for each in state.leader_epochs),
         producer_snapshot=state.producer_snapshot,
     )
+
+
+def require_later(own: tuple[int, str], last: tuple[int, str]) -> None:
+    """Check that a leader may begin behind a manifest.
+
+    Args:
+        own: leader epoch and nonce of the leader.
+        last: those of the leader that took the manifest over last; it may be the same one.
+
+    Raises:
+        StorageError: the manifest refuses the leader.  If it began all the same, its epoch would be
+            below those of the records before it, and nothing would be copied.
+    """
+    if last[0] >= own[0] and last != own:
+        raise StorageError(
+            f"leader epoch {own[0]} is not above leader epoch {last[0]} of the manifest, so the "
+            "journal is older than the remote_dir; stop the cluster and start it with `sparklog "
+            "restore`, which raises the leader epochs"
+        )

@@ -52,7 +52,7 @@ class Tiering:
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
-        ends = BucketEnds(remote)
+        ends = BucketEnds(remote, lambda: self.manager.nonce)
         replica_manager.recoveries.find_end = ends.find_end
         replica_manager.recoveries.find_aborted = ends.find_aborted
         self._recoveries = replica_manager.recoveries

@@ -331,6 +331,12 @@ class RemoteLogService:
             self.owner.check_again()
         return state
 
+    def leader(self, partition: RemotePartition) -> tuple[int, str]:
+        """Leader epoch and nonce of the leader that took the manifest over last."""
+        return self._manifests.look(
+            partition, lambda each: (each.leader_epoch, each.leader_nonce), refreshes=True
+        )
+
     def read(
         self, partition: RemotePartition, offset: int, max_bytes: int, **how: Any
     ) -> RemoteRead:

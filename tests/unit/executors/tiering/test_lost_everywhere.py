@@ -4,7 +4,11 @@ import logging
 
 import pytest
 
+from sparklog.executors.tiering.copy_plan import leader_log_of
+from sparklog.executors.tiering.remote_log_manager import remote_partition
 from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.remote_log.service import RemoteLogService
+from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import ResourceType, TopicPartition
 from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.batches import batch
@@ -336,6 +340,13 @@ def test_an_empty_topic_gets_a_leader_with_a_new_disk() -> None:
         await lose_all(tiered, 1)
         await until(lambda: tiered.leader is not None)
         assert (await tiered.rig.status())["remote_recoveries"] == 0
+        await tiered.tier()
+        leader, partition = tiered.leader, tiered.partition
+        assert leader is not None
+        assert leader.tiering is not None
+        # It is asked again while the log is empty; the manifest is its own by now.
+        find_end = leader.replica_manager.recoveries.find_end
+        assert await find_end(partition, partition.leader_epoch) is not None
         await tiered.fill(20)
         assert await tiered.read_all() == tiered.values
 
@@ -362,5 +373,32 @@ def test_a_broker_with_another_directory_is_another_leader_in_the_manifest() -> 
         assert await nonce() == first
         await lose_all(tiered, 1)
         assert await nonce() != first
+
+    run_tiered(test)
+
+
+@pytest.mark.parametrize("ahead", [0, 5])
+def test_a_manifest_of_another_leader_of_a_later_epoch_or_the_same_one_is_not_begun_behind(
+    ahead: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal is an old copy.  The epochs of the log's records would go back."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(20)
+        await tiered.tier()
+        partition = tiered.partition
+        # Two more epochs: the controller fences the broker, and elects it again.
+        last = partition.leader_epoch + 2 + ahead
+        log = leader_log_of(partition.log)
+        RemoteLogService(tiered.bucket, open_file_half).begin_leadership(
+            remote_partition(partition), last, "newer", log, 0
+        )
+        await lose_all(tiered, 1)
+        await until(lambda: "is not above leader epoch" in caplog.text)
+        assert f"leader epoch {last - ahead} is not above leader epoch {last} of" in caplog.text
+        assert "`sparklog restore`, which raises the leader epochs" in caplog.text
+        assert tiered.leader is None
+        assert (await tiered.rig.status())["remote_recoveries_waiting"] == 1
 
     run_tiered(test)
