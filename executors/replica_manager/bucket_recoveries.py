@@ -274,7 +274,7 @@ class BucketRecoveries:
             except SparklogError as error:
                 if told_s is None or now_s() - told_s >= LOG_EVERY_S:
                     told_s = now_s()
-                    tp = look.partition.topic_partition
+                    tp = partition.topic_partition
                     logger.error("%s is not led before the remote_dir answers: %s", tp, error)
             await asyncio.sleep(RETRY_S)
 
