@@ -137,6 +137,7 @@ class HelperCalls:
         if helper is not None and not self.closed:
             message = encode_message(Call(0, "forget", (partition,), {}))
             nobody: asyncio.Future[Any] = loop.create_future()
+            nobody.add_done_callback(asyncio.Future.exception)  # a helper that forgets may fail
             helper.node.spawn(loop, self._serve(helper, "forget", message, nobody))
 
     async def close(self) -> None:
