@@ -31,6 +31,7 @@ from sparklog.executors.replica_manager.remote_reads import (
     no_remote_sizes,
 )
 from sparklog.executors.replica_manager.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager.storage_errors import StorageErrorLogger
 from sparklog.executors.replica_manager.tier_searches import find_in_tiers
 from sparklog.executors.replica_manager.transaction_verifications import (
     VerifyTransaction,
@@ -53,6 +54,7 @@ __all__ = [
     "ReplicaManager",
     "RequestTransaction",
     "RoleListener",
+    "StorageErrorLogger",
     "VerifyTransaction",
     "apply_local_retention",
     "apply_retention",

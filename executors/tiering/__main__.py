@@ -133,11 +133,7 @@ def _serve(
     writing = threading.Lock()
 
     def answer(call: Call) -> None:
-        found = _answer(service, call)
-        if cache is not None:
-            if isinstance(found.error, DamagedObjectError):  # here, perhaps, and not in the bucket
-                cache.forget(found.error.path)
-            found = found._replace(cache=cache.counters())
+        found = answer_call(service, cache, call)
         data = encode_message(found)
         with writing:
             sink.write(data)
@@ -148,6 +144,22 @@ def _serve(
         call = decoder.received(size)
         if call is not None:
             (copies if call.method == "copy" else threads).submit(answer, call)
+
+
+def answer_call(service: RemoteLogService, cache: ChunkCache | None, call: Call) -> Answer:
+    """The answer to a call.
+
+    What seems damaged may be so in the cache only, so it is read from the bucket once more: the
+    error for the bucket's objects is one that clients report to applications.
+    """
+    found = _answer(service, call)
+    if cache is None:
+        return found
+    for is_last in (False, True):
+        if isinstance(found.error, DamagedObjectError):
+            cache.forget(found.error.path)
+            found = found if is_last else _answer(service, call)
+    return found._replace(cache=cache.counters())
 
 
 def _answer(service: RemoteLogService, call: Call) -> Answer:

@@ -26,6 +26,7 @@ from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.record_region import MemoryPlace, Place, find_place, whole_batches
 from sparklog.executors.tiering.remote_process import OpenFile, RemoteLogs
+from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
@@ -78,6 +79,7 @@ class RemoteFetches:
         records_arrived: checks the delayed fetches of a partition.
         open_file: opens a file of the cache; None if there is no cache.
         is_hosted: whether a partition has not been closed.
+        tell_damage: logs damage in the bucket, which clients are told the code of only.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class RemoteFetches:
         *,
         open_file: OpenFile | None = None,
         is_hosted: Callable[[Partition], bool] = lambda partition: True,
+        tell_damage: Callable[[TopicPartition, KafkaError], None] = lambda tp, error: None,
     ) -> None:
         self._remote = remote
         self._open_file = open_file
@@ -96,6 +99,7 @@ class RemoteFetches:
         self._records_arrived = records_arrived
         self._metrics = metrics
         self._is_hosted = is_hosted
+        self._tell_damage = tell_damage
         self._running: dict[_Key, asyncio.Task[None]] = {}
         #: Of the calls that are running, those that nobody waited for when they began.
         self._ahead: set[_Key] = set()
@@ -129,7 +133,7 @@ class RemoteFetches:
             region = place.region(start, stop)
         except SparklogError as file_error:
             self._drop(found)
-            raise _kafka_error(partition, file_error) from file_error
+            raise self._refusal(partition, file_error) from file_error
         self._begin_ahead(key._replace(offset=next_offset), self._window()[0])
         return RemoteRecords(
             region,
@@ -169,7 +173,7 @@ class RemoteFetches:
                 leader_epoch=partition.leader_epoch,
             )
         except SparklogError as error:
-            raise _kafka_error(partition, error) from error
+            raise self._refusal(partition, error) from error
         return found
 
     async def signed_segments(
@@ -187,7 +191,7 @@ class RemoteFetches:
                 leader_epoch=partition.leader_epoch,
             )
         except SparklogError as error:
-            raise _kafka_error(partition, error) from error
+            raise self._refusal(partition, error) from error
         return found
 
     async def close(self) -> None:
@@ -260,7 +264,7 @@ class RemoteFetches:
             arrived = await self._call(key, count)
         except SparklogError as error:
             self._metrics.read_failures += 1
-            self._errors[key] = _kafka_error(key.partition, error)
+            self._errors[key] = self._refusal(key.partition, error)
             while len(self._errors) > ERRORS_MAX:
                 self._errors.popitem(last=False)
         else:
@@ -303,6 +307,12 @@ class RemoteFetches:
         )
         return found
 
+    def _refusal(self, partition: Partition, error: SparklogError) -> KafkaError:
+        refusal = _kafka_error(partition, error)
+        if isinstance(error, DamagedObjectError):
+            self._tell_damage(partition.topic_partition, refusal)
+        return refusal
+
     def _keep(self, key: _Key, kept: _Kept) -> None:
         if key in self._kept:
             self._drop(key)
@@ -318,10 +328,15 @@ class RemoteFetches:
 
 
 def _kafka_error(partition: Partition, error: SparklogError) -> KafkaError:
+    """The error for a client; see ``read_error_code``.
+
+    The bucket's copy of these records is the only one, so damage of it is reported.
+    """
     # The log says that the records are there: OFFSET_OUT_OF_RANGE would make a client skip them.
     if isinstance(error, KafkaError) and error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return error
+    is_damage = isinstance(error, DamagedObjectError)
     return KafkaError(
-        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE if is_damage else ErrorCode.KAFKA_STORAGE_ERROR,
         f"{partition.topic_partition} cannot be read from the remote_dir: {error}",
     )

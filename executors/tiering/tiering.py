@@ -6,7 +6,7 @@ Owns: how these are put together.  Must not know what they do.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.executors.replica_manager import ReplicaManager, StorageErrorLogger
 from sparklog.executors.tiering.bucket_ends import BucketEnds
 from sparklog.executors.tiering.leaving import AskReplicas
 from sparklog.executors.tiering.metrics import TieringMetrics
@@ -48,6 +48,7 @@ class Tiering:
             lambda tp: replica_manager.delayed_operations.complete_fetches(tp, 0),
             metrics,
             open_file=remote.open_file,
+            tell_damage=StorageErrorLogger(replica_manager.now_ms).log,
             is_hosted=lambda each: replica_manager.get(each.topic_partition) is each,
         )
         replica_manager.remote_reads = self._fetches

@@ -14,6 +14,8 @@ from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, r
 
 #: Time of one probe at an offset, in seconds: the request is retried meanwhile.
 PROBE_S: Final = 2.0
+#: Probes at an offset of which nothing comes in time: the leader may wait for a bucket.
+PROBES_MAX: Final = 3
 
 
 class BeyondHighWatermarkError(DecodeError):
@@ -99,9 +101,17 @@ async def _is_readable(
 ) -> bool:
     """Whether a fetch at ``offset`` returns a sound batch that ends beyond it."""
     try:
-        fetched = await data_client.fetch(
-            tp, offset, max_bytes=1, max_wait_ms=0, isolation=isolation, timeout_s=PROBE_S
-        )
+        for _ in range(PROBES_MAX):
+            fetched = await data_client.fetch(
+                tp,
+                offset,
+                max_bytes=1,
+                max_wait_ms=int(PROBE_S * 500),
+                isolation=isolation,
+                timeout_s=PROBE_S,
+            )
+            if fetched.records:
+                break
         for header, start in iter_batches(fetched.records, partial_tail=True):
             check_batch(fetched.records, start, header)
             return header.last_offset >= offset

@@ -105,8 +105,10 @@ class DataClient:
         """Batches of many partitions, one request per leader; a result for each partition.
 
         Partitions whose leader names a preferred read replica are fetched from that replica.
+        Damage that the last answer has told is the result, also if time is up before the next one.
         """
         preferred, until = self._preferred, Deadline(timeout_s)
+        damaged: dict[TopicPartition, KafkaError] = {}
 
         async def call(
             node_id: int, group: dict[TopicPartition, FetchFrom], deadline: Deadline
@@ -143,7 +145,12 @@ class DataClient:
                 for tp in group:
                     preferred.fall_back(tp, node_id)
                 raise
-            return {tp: self._followed(tp, node_id, answers[tp]) for tp in group}
+            followed = {tp: self._followed(tp, node_id, answers[tp]) for tp in group}
+            for tp, answer in followed.items():
+                damaged.pop(tp, None)
+                if isinstance(answer, KafkaError) and answer.code is ErrorCode.CORRUPT_MESSAGE:
+                    damaged[tp] = answer
+            return followed
 
         found: dict[TopicPartition, Fetched | KafkaError] = {}
         asked = wanted
@@ -152,7 +159,7 @@ class DataClient:
             asked = {tp: wanted[tp] for tp in asked if _names_another(found[tp])}
             if not asked:
                 break
-        return found
+        return found | damaged
 
     async def produce(
         self,

@@ -1,6 +1,6 @@
-"""The error for an object that does not hold what its segment says.
+"""The errors for an object that does not hold what its segment says, or is gone.
 
-Owns: how the error names the object and the offsets.  Must not know how damage is found.
+Owns: how the errors name the object and the offsets.  Must not know how damage is found.
 """
 
 from typing import Any
@@ -16,4 +16,14 @@ class DamagedObjectError(DamagedRangeError):
     """
 
     def __reduce__(self) -> tuple[type["DamagedObjectError"], tuple[Any, ...]]:
-        return (DamagedObjectError, super().__reduce__()[1])
+        return (type(self), super().__reduce__()[1])
+
+
+class GoneObjectError(DamagedObjectError):
+    """An object that is not in the bucket, so that no offset of its segment can be read."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} does not exist, and the segment of the offsets {self.first_offset} to "
+            f"{self.end_offset - 1} needs it: {self.damage}"
+        )

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.remote_log.damaged_object import GoneObjectError
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.open_manifests import OpenManifests, RemotePartition
 from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import RemoteSegment
-from sparklog.storage_backends.base import MissingPathError
 from sparklog.types import OffsetTimestamp
 from sparklog.wire.records.record_search import SearchBudget
 
@@ -43,7 +43,8 @@ class Lookups:
         """Use the segment that ``find`` finds for an offset.  The manifest is read again if there
         is none, or if its objects are gone: another broker may have changed it.
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE): there is no such segment.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE): there is no such segment.  Raises GoneObjectError:
+        the newest manifest names a segment whose objects are gone.
         """
         for refreshes in (False, True):
             segment = self._manifests.look(
@@ -52,7 +53,7 @@ class Lookups:
             if segment is not None:
                 try:
                     return use(segment)
-                except MissingPathError:
+                except GoneObjectError:
                     if refreshes:
                         raise
         raise KafkaError(
@@ -80,7 +81,7 @@ class Lookups:
                 return self._search(
                     partition, timestamp, start_offset, reader_of, refreshes=refreshes
                 )
-            except MissingPathError:
+            except GoneObjectError:
                 if is_last:
                     raise
         raise AssertionError("the last search returns or raises")

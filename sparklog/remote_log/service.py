@@ -16,11 +16,13 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
+from sparklog.errors import ChangedFileError
 from sparklog.remote_log import names, sweep, takeover
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
+from sparklog.remote_log.damaged_object import GoneObjectError
 from sparklog.remote_log.lookups import Lookups, finder
 from sparklog.remote_log.manifest import Manifest, Records
 from sparklog.remote_log.manifest_log import DeposedLeaderError
@@ -41,7 +43,7 @@ from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
 from sparklog.remote_log.states import FollowerState, RemoteLogState, follower_state, state_of
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, MissingManifestError, ShortLineageError
-from sparklog.storage_backends.base import FileHalf, StorageBackend
+from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
 from sparklog.wire.records.batch import Buffer
 
@@ -82,7 +84,8 @@ class RemoteLogService:
     ``now_ms`` is the time at which a call was made; what it decides has the time of ``clock_ms``.
 
     All methods raise StorageError when the store fails; the call may be repeated then.  They raise
-    ManifestError when a manifest is damaged.  Those of a leader raise NotLeadingError when it has
+    ManifestError when a manifest is damaged, and DamagedObjectError when an object of a segment is
+    damaged, too short or gone.  Those of a leader raise NotLeadingError when it has
     not begun in this process, and DeposedLeaderError when another leader has taken over.
     """
 
@@ -455,7 +458,14 @@ class RemoteLogService:
 
         def read_range(path: str, offset: int, size: int) -> Buffer:
             total = segment.log_size if path == log else segment.indexes_size
-            return read_object(path, total, offset, size)
+            try:
+                return read_object(path, total, offset, size)
+            except ChangedFileError:
+                # The cache takes whole chunks only.  The reader finds out what is still there.
+                return self._remote.read(path, offset, size)
+            except MissingPathError as error:
+                first, end = segment.base_offset, segment.next_offset
+                raise GoneObjectError(path, 0, str(error), first, end) from error
 
         return RemoteReader(read_range, folder, self._parts, self._find_pieces)
 

@@ -111,6 +111,7 @@ class DirectReads:
         self.offset = end
 
     def _give_up(self, error: SparklogError) -> None:
+        self._corrupt.note_given_up(self.offset, error)
         log.warning(
             "%s: the brokers read the offsets %d to %d from the bucket, because this task cannot: "
             "%s",

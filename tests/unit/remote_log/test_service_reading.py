@@ -7,10 +7,10 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.remote_log import names
 from sparklog.remote_log.chunk_cache import FilePiece
+from sparklog.remote_log.damaged_object import GoneObjectError
 from sparklog.remote_log.leader_epochs import epochs_between
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.service import RemoteLogService, RemoteLogState
-from sparklog.storage_backends.base import MissingPathError
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
@@ -120,7 +120,7 @@ def test_an_error_counts_where_it_is_asked_for(in_memory: TieredLog) -> None:
     offsets = range(first.base_offset, second.next_offset)
     found = in_memory.service.read_several(PARTITION, offsets, 300, 1000, with_aborted=False)
     assert found[-1].next_offset == second.base_offset
-    with pytest.raises(MissingPathError):
+    with pytest.raises(GoneObjectError):
         in_memory.service.read_several(
             PARTITION, offsets[second.base_offset :], 300, 2, with_aborted=False
         )
@@ -379,11 +379,11 @@ def test_objects_that_are_gone_although_the_manifest_names_them(in_memory: Tiere
     last = in_memory.segments[-1]
     delete_objects(in_memory, last)
     for service in (in_memory.service, service_of(in_memory.store)):
-        with pytest.raises(MissingPathError, match=last.segment_id):
+        with pytest.raises(GoneObjectError, match=last.segment_id):
             service.read(PARTITION, last.base_offset, 1, with_aborted=False)
-        with pytest.raises(MissingPathError, match=last.segment_id):
+        with pytest.raises(GoneObjectError, match=last.segment_id):
             service.follower_state(PARTITION, last.next_offset)
-        with pytest.raises(MissingPathError, match=last.segment_id):
+        with pytest.raises(GoneObjectError, match=last.segment_id):
             service.find_timestamp(PARTITION, 0, last.base_offset)
 
 
