@@ -136,9 +136,7 @@ class HelperCalls:
         helper, loop = self.helper, self._world.loop
         if helper is not None and not self.closed:
             message = encode_message(Call(0, "forget", (partition,), {}))
-            nobody: asyncio.Future[Any] = loop.create_future()
-            nobody.add_done_callback(asyncio.Future.exception)  # a helper that forgets may fail
-            helper.node.spawn(loop, self._serve(helper, "forget", message, nobody))
+            helper.node.spawn(loop, self._serve(helper, "forget", message, None))
 
     async def close(self) -> None:
         """See ``RemoteLogs``."""
@@ -177,7 +175,7 @@ class HelperCalls:
         return Helper(self._world, node, service)
 
     async def _serve(
-        self, helper: Helper, method: str, message: bytes, answer: "asyncio.Future[Any]"
+        self, helper: Helper, method: str, message: bytes, answer: "asyncio.Future[Any] | None"
     ) -> None:
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
         call = _received(message)
@@ -187,7 +185,7 @@ class HelperCalls:
             self._world.counters["late_remote_calls"] += 1
         await asyncio.sleep(self._chance.random() * MESSAGE_S)
         told = _received(encode_message(result))
-        if answer.done() or self.broker.dead:
+        if answer is None or answer.done() or self.broker.dead:
             return
         if told.error is not None:
             answer.set_exception(told.error)
