@@ -69,7 +69,7 @@ class BatchWalk:
         self._window = memoryview(b"")
         #: The position of ``mark``, and what was taken behind it and is not in the window any more.
         self._marked = NO_POSITION
-        self._left = bytearray()
+        self._left: list[memoryview] = []
         self._start_at(begin, begin.offset, self._lead + bytes_wanted)
         self._begin, self._bytes_wanted, self._bytes_behind = begin, bytes_wanted, bytes_behind
 
@@ -130,15 +130,15 @@ class BatchWalk:
         self._header = self._anchor = None
         return batch
 
-    def mark(self, *, keeps: bool) -> None:
-        """Keep what is taken from now on, for ``taken``; or keep nothing more."""
-        self._marked = self.position if keeps else NO_POSITION
-        self._left = bytearray()
+    def mark(self) -> None:
+        """Keep what is taken from now on, for ``taken``."""
+        self._marked = self.position
+        self._left = []
 
     def taken(self) -> Buffer:
         """The bytes of all batches that were taken since ``mark``, which keeps them."""
         window = self._window_from(self._marked)
-        return self._left + window if self._left else window
+        return b"".join((*self._left, window)) if self._left else window
 
     def _window_from(self, position: int) -> memoryview:
         """What is in the window from ``position``, or from its start, to the present batch."""
@@ -164,7 +164,7 @@ class BatchWalk:
                 end = self.position + len(window)
                 raise self._error(f"the object ends at byte {end} of {self._segment.log_size}")
             if self._marked != NO_POSITION:
-                self._left += self._window_from(self._marked)
+                self._left.append(self._window_from(self._marked))
             self._window, self._window_start, index = window, self.position, 0
             self._window_bytes = self._bytes_behind
         return self._window[index : index + size]

@@ -11,9 +11,12 @@ never wait for a queue, and may be threads of that pool.
 
 A chunk goes from the store to its file through memory that is used again, and readers read the
 file.  The files are not flushed: they are worth nothing after a crash, and the next start removes
-them.  A chunk whose file cannot be written (a full disk) is read without being cached.
+them.  A chunk whose file cannot be written is read without being cached; after that, reads fetch
+only the bytes that they ask for, and a chunk is tried now and then.  A full disk gets back half of
+what the cache has on it, for the log beside it.
 """
 
+import errno
 import logging
 import re
 import secrets
@@ -40,6 +43,8 @@ READ_AHEAD_CHUNKS_MAX: Final = 8
 READERS_MAX: Final = 1000
 #: Fetches that are queued or in progress in the background.
 BACKGROUND_FETCHES_MAX: Final = 64
+#: Reads that go past a disk that has failed, before one of them tries to write its chunks.
+READS_PAST_DISK: Final = 63
 #: The largest reads whose memory is used again; each thread has memory for a few of them.
 READ_BYTES_KEPT: Final = 2 * 1024 * 1024
 
@@ -49,6 +54,7 @@ ReadInto: TypeAlias = Callable[[str, int, memoryview], int]
 #: Carries work out later, in any thread, as ``Executor.submit`` does.
 Submit: TypeAlias = Callable[[Callable[[], None]], object]
 
+_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _FILE_NAME: Final = re.compile(r"[0-9a-f]{16}\.chunk", re.ASCII)
 
 
@@ -154,15 +160,15 @@ class ChunkCache:
         self._background_fetches = 0
         self._counts: Counter[str] = Counter()
         self._disk_takes_chunks = True
+        #: The next reads that go past the disk.
+        self._reads_past_disk = 0
         #: Free memory for fetches; there is as much as there were fetches at the same time.
         self._buffers: list[bytearray] = []
         self._of_thread = threading.local()
         self._name_prefix = secrets.token_hex(4)
         store.delete_many(name for name in store.list("") if _FILE_NAME.fullmatch(name))
 
-    def read(
-        self, object_path: str, object_size: int, offset: int, size: int, *, reads_on: bool = True
-    ) -> memoryview:
+    def read(self, object_path: str, object_size: int, offset: int, size: int) -> memoryview:
         """Up to ``size`` bytes of an object at ``offset``; fewer only at its end.
 
         They are in memory that is used again by later reads of the thread, once no view of them is
@@ -170,12 +176,22 @@ class ChunkCache:
 
         Args:
             object_size: the size of the object in bytes, which never changes.
-            reads_on: False if the reader is not going to read what follows.
 
         Raises:
             ChangedFileError: the object is shorter.
             StorageError: it cannot be read.  Readers that wait for the same bytes get this error.
         """
+        with self._guard:
+            goes_past = self._reads_past_disk > 0
+            self._reads_past_disk -= goes_past
+        if goes_past:
+            return self.read_once(object_path, object_size, offset, size)
+        return self._read(object_path, object_size, offset, size, reads_on=True)
+
+    def _read(
+        self, object_path: str, object_size: int, offset: int, size: int, *, reads_on: bool
+    ) -> memoryview:
+        """``reads_on``: whether the reader is going to read what follows."""
         end = min(offset + size, object_size)
         if end <= offset:
             return memoryview(b"")
@@ -198,8 +214,8 @@ class ChunkCache:
         """As ``read``, for bytes that nobody reads on from: what is not cached is not going to be,
         and no more than these bytes are fetched."""
         if self.pieces(object_path, offset, min(size, object_size - offset)):
-            return self.read(object_path, object_size, offset, size, reads_on=False)
-        data = memoryview(bytearray(max(0, min(size, object_size - offset))))
+            return self._read(object_path, object_size, offset, size, reads_on=False)
+        data = self._memory().room(max(0, min(size, object_size - offset)))
         return data[: self._fetch_into(object_path, offset, data)] if data else data
 
     def pieces(self, object_path: str, offset: int, size: int) -> Sequence[FilePiece]:
@@ -426,17 +442,22 @@ class ChunkCache:
             chunk, evicted = reserved
             self._count(evictions=len(evicted))
         self._delete(evicted)
-        written = False
+        written = is_full = False
         try:
             self._store.append(self._file_name(chunk), data)
             written = True
         except StorageError as error:
             self._report(error)
+            is_full = error.code in _FULL
         finally:
             with self._guard:
                 self._disk_takes_chunks = written
+                self._reads_past_disk = 0 if written else READS_PAST_DISK
                 if not written:
                     self._index.release(chunk)
+                evicted = self._index.shrink(self._chunk_bytes) if is_full else ()
+                self._count(evictions=len(evicted))
+        self._delete(evicted)
         return chunk if written else None
 
     def _delete(self, chunks: Iterable[CachedChunk]) -> None:

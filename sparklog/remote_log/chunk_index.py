@@ -10,7 +10,10 @@ being read; it is neither evicted nor deleted until its last pin is gone.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+#: After the disk was full, the limit grows by one byte for so many bytes that are added.
+_GROWTH_DIVISOR: Final = 8
 
 
 class ChunkKey(NamedTuple):
@@ -31,10 +34,15 @@ class CachedChunk:
 
 
 class ChunkIndex:
-    """The chunks of a cache that has at most ``bytes_max`` bytes."""
+    """The chunks of a cache that has at most ``bytes_max`` bytes.
+
+    A full disk lowers the limit (``shrink``), and each chunk that is added raises it a little.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
+        #: The present limit.
+        self._limit = bytes_max
         #: Bytes of the chunks that are found, and of ``_unlisted``.
         self.bytes_used = 0
         #: The chunks that are found, least recently used first.
@@ -97,11 +105,24 @@ class ChunkIndex:
         assert chunk.key not in self._chunks, f"{chunk.key} was added twice"
         chunk.pins = pins
         self._chunks[chunk.key] = chunk
+        self._limit = min(self.bytes_max, self._limit + chunk.size // _GROWTH_DIVISOR)
 
     def release(self, chunk: CachedChunk) -> None:
         """Give the room of a reserved chunk back."""
         self._unlisted.remove(chunk)
         self.bytes_used -= chunk.size
+
+    def shrink(self, least: int) -> Sequence[CachedChunk]:
+        """Halve the bytes in use, and let the cache have no more, or ``least`` bytes.
+
+        Returns:
+            The chunks that were evicted, whose files must be deleted.
+        """
+        self._limit = min(self.bytes_max, max(self.bytes_used // 2, least))
+        evicted = self._oldest(self.bytes_used - self._limit)
+        for chunk in evicted:
+            self.discard(chunk)
+        return evicted
 
     def discard(self, chunk: CachedChunk) -> bool:
         """Let a chunk not be found any more.  Returns whether its file must be deleted now."""
@@ -121,15 +142,20 @@ class ChunkIndex:
 
     def _victims(self, size: int) -> Sequence[CachedChunk] | None:
         """The least recently used chunks that make room for ``size`` bytes."""
-        excess = self.bytes_used + size - self.bytes_max
-        victims: list[CachedChunk] = []
+        excess = self.bytes_used + size - self._limit
+        victims = self._oldest(excess)
+        return victims if sum(chunk.size for chunk in victims) >= excess else None
+
+    def _oldest(self, size: int) -> Sequence[CachedChunk]:
+        """The least recently used chunks without pins that have ``size`` bytes, or all of them."""
+        found: list[CachedChunk] = []
         for chunk in self._chunks.values():
-            if excess <= 0:
+            if size <= 0:
                 break
             if not chunk.pins:
-                victims.append(chunk)
-                excess -= chunk.size
-        return victims if excess <= 0 else None
+                found.append(chunk)
+                size -= chunk.size
+        return found
 
     def check_invariants(self) -> None:
         held = [*self._chunks.values(), *self._unlisted]

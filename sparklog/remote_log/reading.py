@@ -102,7 +102,7 @@ class RemoteReader:
         walk.skip_to(offset)
         for _ in range(count):
             position = walk.position
-            walk.mark(keeps=not takes_files)
+            walk.mark()
             first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
             if first_offset == NO_OFFSET:
                 yield RemoteRead(b"", offset, offset)
@@ -110,23 +110,10 @@ class RemoteReader:
             aborted: tuple[RemoteAbortedTxn, ...] = ()
             if with_aborted:
                 aborted = overlapping(self._aborted(segment), offset, next_offset)
-            read = RemoteRead(b"", first_offset, next_offset, aborted)
-            if not takes_files:
-                read = read._replace(data=walk.taken())
-            elif pieces := self._pieces(segment, position, walk.position):
-                read = read._replace(pieces=pieces)
-            else:
-                read = self.read_batches(
-                    segment,
-                    offset,
-                    max_bytes,
-                    end_offset=end_offset,
-                    min_one=min_one,
-                    with_aborted=with_aborted,
-                )
-            yield read
-            # Bytes that were read twice may have been damaged meanwhile.
-            if read.next_offset != next_offset or next_offset >= end:
+            pieces = self._pieces(segment, position, walk.position) if takes_files else ()
+            data = b"" if pieces else walk.taken()
+            yield RemoteRead(data, first_offset, next_offset, aborted, pieces)
+            if next_offset >= end:
                 return
             offset = next_offset
 

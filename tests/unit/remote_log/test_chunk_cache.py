@@ -398,25 +398,6 @@ def test_an_object_that_is_shorter_than_known_is_not_cached() -> None:
     assert fixture.cache.counters() == ChunkCacheCounters(misses=2, bytes_fetched=15, bytes_used=10)
 
 
-def test_a_full_disk_means_reads_without_the_cache(caplog: pytest.LogCaptureFixture) -> None:
-    fixture = Fixture(ahead=4)
-    fixture.disk.disk.fill_after(15)
-    for offset in (0, 10, 20, 20):
-        fixture.read("a", offset, 10)
-    fixture.run_background()
-    assert fixture.fetched() == [0, 10, 20, 20]
-    assert fixture.cache.counters() == ChunkCacheCounters(
-        misses=4, bytes_fetched=40, write_failures=3, bytes_used=10
-    )
-    assert [record.getMessage().partition(": ")[0] for record in caplog.records] == [
-        "reads of remote segments go on without a part of their cache"
-    ]
-    fixture.disk.faults.clear()
-    fixture.read("a", 20, 10)
-    fixture.read("a", 20, 10)
-    assert (fixture.fetched(), fixture.cache.counters().bytes_used) == ([20], 20)
-
-
 def test_a_file_that_cannot_be_read_is_fetched_again() -> None:
     fixture = Fixture()
     fixture.read("a", 0, 10)

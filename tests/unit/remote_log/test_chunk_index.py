@@ -132,3 +132,20 @@ def test_the_bytes_in_use_are_never_more_than_allowed(
             deleted |= {chunk.file for chunk in index.discard_object("ab"[number // 4])}
         assert not deleted & {chunk.file for chunk in pins}, "a chunk in use was deleted"
         index.check_invariants()
+
+
+def test_a_full_disk_halves_what_is_there_and_pinned_chunks_stay() -> None:
+    index = ChunkIndex(100)
+    for number in range(8):
+        added(index, key(number))
+    chunk = pinned(index, key(0))
+    assert [each.key.number for each in index.shrink(10)] == [1, 2, 3, 4]
+    index.check_invariants()
+    assert added(index, key(9)) == [key(5)]
+    assert index.bytes_used == 40
+    index.unpin(chunk)
+    for _ in range(10):
+        index.shrink(10)
+    assert index.bytes_used == 10
+    assert added(index, key(10)) == [key(9)], "a chunk can always be tried"
+    assert list(index.shrink(200)) == []
