@@ -7,7 +7,9 @@ The query of a URL is a secret, so no error shows it.
 """
 
 import http.client
+import random
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -17,6 +19,9 @@ from sparklog.storage_backends.local import open_url
 #: Attempts of one read (by default), and the base of the doubling pauses between them.
 TRIES: Final = 4
 PAUSE_SECONDS: Final = 0.05
+#: Longest pauses in seconds after answers of a store that is overloaded (503 "SlowDown", 429) or
+#: has failed (5xx), for readers who would rather wait than read elsewhere.
+BUSY_PAUSES_S: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Time for a connection, and for each part of an answer (by default).
 SECONDS_MAX: Final = 20.0
 
@@ -35,10 +40,21 @@ class _BrokenAnswerError(StorageError):
     """An answer that another attempt may complete."""
 
 
+class _BusyStoreError(_BrokenAnswerError):
+    """The store is overloaded, or has failed."""
+
+
 class UrlRanges:
     """Reads ranges; keeps a connection to each host until ``close``.  For one thread at a time.
 
     ``requests`` and ``bytes_read`` count what was asked for over HTTP, and the bytes of answers.
+
+    Args:
+        tries: attempts of one read, but for answers of a busy store that have pauses of their own.
+        busy_pauses_s: longest pauses after such answers, in order.  Each lasts between half of that
+            and all of it, so that many readers do not come back together.
+        sleep_s: waits for seconds.
+        jitter: a random number in [0, 1).
     """
 
     def __init__(
@@ -47,10 +63,16 @@ class UrlRanges:
         pause_seconds: float = PAUSE_SECONDS,
         tries: int = TRIES,
         seconds_max: float = SECONDS_MAX,
+        busy_pauses_s: Sequence[float] = (),
+        sleep_s: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._pause_seconds = pause_seconds
         self._tries = tries
         self._seconds_max = seconds_max
+        self._busy_pauses_s = busy_pauses_s
+        self._sleep_s = sleep_s
+        self._jitter = jitter
         self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
         self.requests = 0
         self.bytes_read = 0
@@ -69,12 +91,20 @@ class UrlRanges:
             return open_url(folder, {}).read_into(name, offset, target)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise StorageError(f"{parts.scheme}:// is no URL of an object that can be read here")
-        for attempt in range(1, self._tries):
+        attempt = busy = 0
+        while True:
             try:
                 return self._request(parts, offset, target)
-            except _BrokenAnswerError:
-                time.sleep(self._pause_seconds * (2**attempt - 2))  # at once the first time
-        return self._request(parts, offset, target)
+            except _BrokenAnswerError as error:
+                if isinstance(error, _BusyStoreError) and busy < len(self._busy_pauses_s):
+                    pause_s = self._busy_pauses_s[busy] * (1 + self._jitter()) / 2
+                    busy += 1
+                else:
+                    attempt += 1
+                    pause_s = self._pause_seconds * (2**attempt - 2)  # at once the first time
+                    if attempt >= self._tries or (busy and isinstance(error, _BusyStoreError)):
+                        raise
+            self._sleep_s(pause_s)
 
     def close(self) -> None:
         """Close the connections.  May be called twice."""
@@ -133,9 +163,7 @@ def _take_body(
     if status in _REFUSALS:
         raise RefusedUrlError(f"cannot read {where}: the store answers {status} {response.reason}")
     if status == 429 or status >= 500:
-        raise _BrokenAnswerError(
-            f"cannot read {where}: the store answers {status} {response.reason}"
-        )
+        raise _BusyStoreError(f"cannot read {where}: the store answers {status} {response.reason}")
     if status not in (_PARTIAL, _WHOLE):
         raise StorageError(f"cannot read {where}: the store answers {status} {response.reason}")
     start = _start_of(response.getheader("Content-Range")) if status == _PARTIAL else 0

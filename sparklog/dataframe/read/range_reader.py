@@ -26,9 +26,11 @@ def read_range(
         # Only tasks that read the bucket pay for the import of an HTTP client.
         from sparklog.dataframe.read.direct_reads import DirectReads
         from sparklog.dataframe.read.segment_source import source_of
-        from sparklog.storage_backends.url_ranges import UrlRanges
+        from sparklog.storage_backends.url_ranges import BUSY_PAUSES_S, UrlRanges
 
-        direct = DirectReads(item, source_of(client, item), UrlRanges(), options.isolation, corrupt)
+        # Brokers would ask the same store, which is no less busy for them.
+        ranges = UrlRanges(busy_pauses_s=BUSY_PAUSES_S)
+        direct = DirectReads(item, source_of(client, item), ranges, options.isolation, corrupt)
         yield from direct
         if direct.offset >= item.end:
             return

@@ -74,6 +74,29 @@ def test_a_fault_that_stays_is_an_error(server: RangeServer, ranges: UrlRanges, 
     assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
 
 
+@pytest.mark.parametrize("fault", [429, 500, 503])
+def test_a_busy_store_is_waited_for(server: RangeServer, fault: int) -> None:
+    pauses: list[float] = []
+    random = iter([0.0, 0.5, 1.0, 0.0] * 2)
+    ranges = UrlRanges(
+        pause_seconds=0,
+        busy_pauses_s=(1, 2, 4, 8),
+        sleep_s=pauses.append,
+        jitter=lambda: next(random),
+    )
+    url = server.url("a/b.log")
+    server.faults.extend([fault, HANG_UP, fault, fault, fault])
+    assert read(ranges, url, 10, 20) == DATA[10:30]
+    assert pauses == [0.5, 0, 1.5, 4, 4]
+    del server.asked[:], pauses[:]
+    server.faults.extend([fault] * 5)
+    with pytest.raises(StorageError, match=f"the store answers {fault}"):
+        read(ranges, url, 10, 20)
+    assert (len(server.asked), pauses) == (5, [0.5, 1.5, 4, 4])
+    assert not server.faults
+    ranges.close()
+
+
 @pytest.mark.parametrize("fault", [400, 401, 403, 404, 410])
 def test_a_refused_url_is_not_tried_again(
     server: RangeServer, ranges: UrlRanges, fault: int
