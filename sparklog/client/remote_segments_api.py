@@ -13,7 +13,7 @@ from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check
 from sparklog.client.list_offsets_api import list_offsets_results, list_offsets_topics
-from sparklog.errors import DecodeError, ErrorCode, KafkaError
+from sparklog.errors import ClosedError, ConnectError, DecodeError, ErrorCode, KafkaError
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, TopicPartition
 from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
@@ -53,7 +53,8 @@ async def remote_segments(
     """The segments of each partition that are needed for what is only in the bucket of a span.
 
     There are none where everything is on the leader's disk, where clients cannot read the bucket,
-    and in a cluster that has no such segments, as Kafka.
+    and in a cluster that has no such segments, as Kafka.  Segments that have come before the
+    deadline count, though those behind them are late.
 
     Args:
         count_max: the most segments of all partitions together, about; the rest is left out.
@@ -75,8 +76,13 @@ async def remote_segments(
             end = min(end, result.local_start_offset)
             try:
                 told = await _pages(cluster, connection, tp, (start, end), until, count_max - found)
+            except ClosedError:
+                raise
             except KafkaError as error:
                 results[tp] = error
+                continue
+            except ConnectError as error:  # what other partitions have is kept
+                results[tp] = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
                 continue
             found += len(told.segments)
             results[tp] = replace(told, local_start_offset=result.local_start_offset)
@@ -147,14 +153,19 @@ async def _pages(
     deadline: Deadline,
     count_max: int,
 ) -> RemoteSegments:
-    """All segments of a span, up to the page that exceeds ``count_max``."""
+    """All segments of a span, up to the page that exceeds ``count_max`` or is late."""
     start, end = span
     topic = cluster.view.topics.get(tp.topic)
     topic_id = None if topic is None else topic.topic_id
     segments: tuple[SignedSegment, ...] = ()
     expires_at_ms = 0
     while start < end and len(segments) < count_max:
-        page = await _page(cluster, connection, tp, topic_id, (start, end), deadline)
+        try:
+            page = await _page(cluster, connection, tp, topic_id, (start, end), deadline)
+        except KafkaError as error:
+            if segments and error.code is ErrorCode.REQUEST_TIMED_OUT:
+                break
+            raise
         if not page.segments or page.segments[0].segment.base_offset > start:
             break
         segments += page.segments
