@@ -5,7 +5,7 @@ the high watermark advances.  Must not know requests, sockets, threads, clocks, 
 becomes the leader.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.partition.append_draft import AppendDraft
@@ -28,6 +28,7 @@ from sparklog.executors.partition.results import (
     SentBatch,
 )
 from sparklog.metadata import PartitionImage
+from sparklog.types import NO_OFFSET
 from sparklog.wire.records.batch import Buffer
 from sparklog.wire.records.control import ControlType, EndTxnMarker
 
@@ -35,11 +36,13 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker
 class LeaderRole:
     """The leader's part of one replica; the ISR is empty while that replica does not lead."""
 
-    __slots__ = ("_isr", "_replica")
+    __slots__ = ("_isr", "_markers_end", "_replica")
 
     def __init__(self, replica: Replica, isr: IsrState) -> None:
         self._replica = replica
         self._isr = isr
+        #: The end of the markers of hanging transactions, in this leader epoch.
+        self._markers_end = NO_OFFSET
 
     # role
 
@@ -47,6 +50,7 @@ class LeaderRole:
         """Begin a leader epoch at the end of the log (``Partition.makeLeader``)."""
         replica, log = self._replica, self._replica.log
         replica.epoch_start_offset = log.log_end_offset
+        self._markers_end = NO_OFFSET
         log.assign_leader_epoch(state.leader_epoch)
         self._isr.lead(state, replica.config.min_insync_replicas, now_ms)
 
@@ -100,10 +104,9 @@ class LeaderRole:
 
     def end_hanging_transactions(
         self, aborted: Container[tuple[int, int]], *, now_ms: int
-    ) -> list[Appended]:
+    ) -> Iterator[Appended]:
         """See ``Partition.end_hanging_transactions``."""
         replica = self._replica
-        appended: list[Appended] = []
         for first_offset, producer_id in replica.hanging_transactions.items():
             known = replica.producers.entries[producer_id]
             is_aborted = (producer_id, first_offset) in aborted
@@ -117,8 +120,9 @@ class LeaderRole:
             )
             draft = self._draft(now_ms, verified=True)
             draft.take_end(end)
-            appended.append(self._write_alone(draft, now_ms))
-        return appended
+            appended = self._write_alone(draft, now_ms)
+            self._markers_end = replica.log.log_end_offset
+            yield appended
 
     def has_reached(self, required: RequiredOffset) -> bool:
         """See ``Partition.has_reached``."""
@@ -228,8 +232,9 @@ class LeaderRole:
     @property
     def _joining_end(self) -> int:
         """The offset up to which a follower must have the log to join the ISR: the high watermark,
-        and the start of this leader epoch."""
-        return max(self._replica.high_watermark, self._replica.epoch_start_offset)
+        the start of this leader epoch, and the end of the markers that are appended there."""
+        replica = self._replica
+        return max(replica.high_watermark, replica.epoch_start_offset, self._markers_end)
 
     def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
         return KafkaError(

@@ -9,7 +9,7 @@ each ``CompleteDelayedProduces``.  ``Partition`` extends ``Replica``, so that th
 replica costs callers no second attribute; ``LeaderRole`` and ``FollowerRole`` are its parts.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from uuid import UUID
 
 from sparklog.config import TopicConfig
@@ -184,7 +184,7 @@ class Partition(Replica):
 
     def end_hanging_transactions(
         self, aborted: Container[tuple[int, int]], *, now_ms: int
-    ) -> list[Appended]:
+    ) -> Iterator[Appended]:
         """Append the markers of ``hanging_transactions``, before clients append anything.
 
         This needs no in-sync followers: the transactions ended long ago.  ``aborted`` are the

@@ -56,6 +56,11 @@ class ProducerEntry(NamedTuple):
     last_seen_ms: int = 0
 
     @property
+    def last_offset(self) -> int:
+        """The offset of the last known record; NO_OFFSET without one."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    @property
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 

@@ -189,13 +189,19 @@ class Replica:
 
         Such a transaction is open and began below the local log start, where a part of the log is
         in the bucket only.  The bucket takes records of ended transactions alone, so it has ended;
-        but its marker was behind what the bucket has, and the log has begun there anew.
+        but its marker was behind what the bucket has, and the log has begun there anew.  If the log
+        has been deleted up to the local log start, a transaction without later records counts, too:
+        whether it has ended makes no difference, because none of its records is left.
         """
-        log = self.log
-        if log.log_start_offset >= log.local_log_start_offset:
-            return {}  # DeleteRecords may have passed the beginning of a transaction
-        ongoing = self.producers.transactions.ongoing.items()
-        return dict(takewhile(lambda each: each[0] < log.local_log_start_offset, ongoing))
+        log, producers = self.log, self.producers
+        start = log.local_log_start_offset
+        is_tiered = log.log_start_offset < start
+        ongoing = takewhile(lambda each: each[0] < start, producers.transactions.ongoing.items())
+        return {
+            first_offset: producer_id
+            for first_offset, producer_id in ongoing
+            if is_tiered or producers.entries[producer_id].last_offset < start
+        }
 
     def readable_end(self, isolation: Isolation) -> int:
         committed = isolation is Isolation.READ_COMMITTED

@@ -164,10 +164,10 @@ class BucketRecoveries:
         """
         tp = partition.topic_partition
         self._aborted.pop(tp, None)
-        look = self._looks.pop(tp, None)
-        if look is not None and look.is_answered:
-            # A truncation of its last role gives it the next role when it ends.
+        if self._may_be_due(partition, state):
+            # The log is another one afterwards.
             await self._truncations.wait_for_truncation(tp)
+        look = self._looks.pop(tp, None)
         if not self.is_due(partition, state):
             _abandon(look)
             if not state.offline:
@@ -189,7 +189,7 @@ class BucketRecoveries:
             logger.error("%s cannot begin where the remote_dir ends: %s", tp, error)
             self._on_failure(tp)
             if partition.log.offline is None:
-                self._begin(partition, state.leader_epoch)
+                self._begin(partition, state.leader_epoch, RETRY_S)
             return False
         if partition.hanging_transactions:
             self._begin(partition, state.leader_epoch)
@@ -202,21 +202,20 @@ class BucketRecoveries:
         aborted = self._aborted.pop(tp, None)
         if aborted is None or not partition.is_leader:
             return
-        hanging = len(partition.hanging_transactions)
+        ended = 0
         try:
-            ended = partition.end_hanging_transactions(aborted, now_ms=self._now_ms())
+            for each in partition.end_hanging_transactions(aborted, now_ms=self._now_ms()):
+                ended += 1
+                self._carry_out(each.effects)
         except KafkaError as error:
             logger.error("transactions of %s hang: %s", tp, error)
             self._on_failure(tp)
-            return
-        self._counts.transactions += hanging
+        self._counts.transactions += ended
         logger.warning(
             "%s in %s, whose markers are lost: the leader has ended them as the remote_dir says",
-            counted(hanging, "transaction"),
+            counted(ended, "transaction"),
             tp,
         )
-        for each in ended:
-            self._carry_out(each.effects)
 
     async def close(self) -> None:
         """End all looks."""
@@ -237,20 +236,27 @@ class BucketRecoveries:
         A log that has had records remembers their leader epoch.  A topic that has left the bucket
         needs none.
         """
-        log, config = partition.log, partition.config
+        return self._may_be_due(partition, state) and (
+            _is_empty(partition) or bool(partition.hanging_transactions)
+        )
+
+    def _may_be_due(self, partition: Partition, state: PartitionImage) -> bool:
+        """Whether a tiered partition takes the lead, in an epoch in which it does not lead yet."""
+        config = partition.config
         return (
             (config.remote_storage_enable or (config.may_be_remote and self._has_bucket))
             and state.leader == partition.node_id
             and state.leader_epoch > 0  # a new topic has nothing in the bucket
-            and log.offline is None
-            and (_is_empty(partition) or bool(partition.hanging_transactions))
+            and partition.log.offline is None
+            and not (partition.is_leader and partition.leader_epoch == state.leader_epoch)
         )
 
-    def _begin(self, partition: Partition, leader_epoch: int) -> None:
+    def _begin(self, partition: Partition, leader_epoch: int, pause_s: float = 0.0) -> None:
         look = self._looks[partition.topic_partition] = _Look(partition, leader_epoch)
-        look.task = asyncio.get_running_loop().create_task(self._run(look))
+        look.task = asyncio.get_running_loop().create_task(self._run(look, pause_s))
 
-    async def _run(self, look: _Look) -> None:
+    async def _run(self, look: _Look, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
         partition = look.partition
         if _is_empty(partition):
             look.end = await self._ask(
@@ -276,6 +282,8 @@ class BucketRecoveries:
                     told_s = now_s()
                     tp = partition.topic_partition
                     logger.error("%s is not led before the remote_dir answers: %s", tp, error)
+            except Exception:
+                logger.exception("the look into the remote_dir for %s failed", partition)
             await asyncio.sleep(RETRY_S)
 
     async def _go_on(self, look: _Look) -> None:

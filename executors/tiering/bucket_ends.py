@@ -4,6 +4,7 @@ Owns: the calls, and what their answers mean.  Must not know which replica asks,
 then.
 """
 
+import logging
 from collections.abc import Callable, Container, Sequence
 
 from sparklog.errors import ErrorCode, KafkaError
@@ -12,8 +13,11 @@ from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.remote_process import RemoteLogs
 from sparklog.executors.tiering.tiered_start import require_later, tiered_start, without_damage
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
-from sparklog.remote_log.service import RemoteLogState
+from sparklog.remote_log.damaged_object import DamagedObjectError
+from sparklog.remote_log.service import FollowerState, RemoteLogState, RemotePartition
 from sparklog.types import NO_OFFSET
+
+logger = logging.getLogger(__name__)
 
 
 class BucketEnds:
@@ -33,24 +37,38 @@ class BucketEnds:
         require_later((leader_epoch, self._nonce()), await self._remote.call("leader", key))
         remote: RemoteLogState = await self._remote.call("state", key)
         if remote.segments:
-            state = await self._remote.call("follower_state", key, remote.end_offset)
+            state = await self._state_at(key, remote.end_offset)
             return tiered_start(remote.log_start_offset, without_damage(state))
         start = remote.log_start_offset
         return None if start == NO_OFFSET else TieredStart(start, start, (), None)
 
-    async def find_aborted(self, partition: Partition) -> Container[tuple[int, int]]:
-        """Which transactions that are open at the local log start were aborted: their producer ids
-        and first offsets.  All others were committed.
+    async def _state_at(self, key: RemotePartition, end_offset: int) -> FollowerState:
+        """The state at the end of the last segment, as far as its objects can be read."""
+        try:
+            found: FollowerState = await self._remote.call("follower_state", key, end_offset)
+        except DamagedObjectError as error:
+            logger.error("the log begins without the state at the end of the bucket: %s", error)
+            return FollowerState(end_offset, await self._remote.call("lineage", key), None)
+        return found
 
-        Raises SparklogError.
+    async def find_aborted(self, partition: Partition) -> Container[tuple[int, int]]:
+        """Which hanging transactions were aborted: their producer ids and first offsets.
+
+        All others were committed.  Transactions of which the bucket does not know any more how they
+        ended count as aborted.  Raises SparklogError.
         """
         start = partition.log.local_log_start_offset
         try:
             aborted: Sequence[RemoteAbortedTxn] = await self._remote.call(
-                "aborted_behind", remote_partition(partition), start
+                "aborted_at", remote_partition(partition), start
             )
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            return ()  # no record of these transactions is left
-        return {(each.producer_id, each.first_offset) for each in aborted}
+        except DamagedObjectError as error:
+            tp = partition.topic_partition
+            logger.error("transactions of %s whose ends are not known are aborted: %s", tp, error)
+        else:
+            return {(each.producer_id, each.first_offset) for each in aborted}
+        hanging = partition.hanging_transactions.items()
+        return {(producer_id, first_offset) for first_offset, producer_id in hanging}

@@ -207,11 +207,13 @@ class RemoteReader:
             self._cache.put((path, name), data, len(data))
         return data
 
-    def aborted_behind(self, segment: RemoteSegment) -> tuple[RemoteAbortedTxn, ...]:
-        """The aborted transactions that are open at the end of the segment."""
-        end = segment.next_offset
+    def aborted_at(self, segment: RemoteSegment, offset: int) -> tuple[RemoteAbortedTxn, ...]:
+        """The aborted transactions that are open behind the record before ``offset``, which lies in
+        the segment: their markers lie at ``offset`` or above."""
         return tuple(
-            each for each in self._aborted(segment) if each.first_offset < end <= each.last_offset
+            each
+            for each in self._aborted(segment)
+            if each.first_offset < offset <= each.last_offset
         )
 
     def _aborted(self, segment: RemoteSegment) -> tuple[RemoteAbortedTxn, ...]:

@@ -38,9 +38,15 @@ from sparklog.remote_log.owner import StoreOwner
 from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
 from sparklog.remote_log.reads_in_a_row import reads_in_a_row
-from sparklog.remote_log.remote_segment import RemoteSegment
+from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
-from sparklog.remote_log.states import FollowerState, RemoteLogState, follower_state, state_of
+from sparklog.remote_log.states import (
+    FollowerState,
+    RemoteLogState,
+    follower_state,
+    lineage_of,
+    state_of,
+)
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, MissingManifestError, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
@@ -409,18 +415,24 @@ class RemoteLogService:
             leader_epoch,
         )
 
-    def aborted_behind(self, partition: RemotePartition, offset: int) -> Sequence[RemoteAbortedTxn]:
-        """The transactions that are open at ``offset``, where a segment ends, and were aborted
-        behind it; others were committed.  Raises KafkaError(OFFSET_OUT_OF_RANGE): none ends there.
+    def aborted_at(self, partition: RemotePartition, offset: int) -> Sequence[RemoteAbortedTxn]:
+        """The transactions that are open at ``offset`` and were aborted there or behind; others
+        were committed.
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the record before ``offset``.
         """
         self.state(partition)  # another broker may have changed the segments
         return self._lookups.in_segment(
             partition,
             offset - 1,
             finder(offset - 1),
-            lambda each: self._reader(partition, each).aborted_behind(each),
+            lambda each: self._reader(partition, each).aborted_at(each, offset),
             NO_LEADER_EPOCH,
         )
+
+    def lineage(self, partition: RemotePartition) -> tuple[EpochStart, ...]:
+        """The leader epochs of all segments, as the manifest knows them."""
+        return self._manifests.look(partition, lineage_of, refreshes=True)
 
     def segments_between(
         self, partition: RemotePartition, start: int, end: int

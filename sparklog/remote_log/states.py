@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.reading import RemoteReader
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
-from sparklog.types import NO_OFFSET
+from sparklog.types import MAX_INT64, NO_OFFSET
 
 
 class RemoteLogState(NamedTuple):
@@ -57,3 +57,13 @@ def state_of(manifest: Manifest) -> RemoteLogState:
         log_bytes=manifest.log_bytes,
         remote_bytes=manifest.remote_bytes,
     )
+
+
+def lineage_of(manifest: Manifest) -> tuple[EpochStart, ...]:
+    """The leader epochs of the segments, each with its first offset."""
+    lineage: list[EpochStart] = []
+    for segment in manifest.segments_between(0, MAX_INT64):
+        for each in segment.leader_epochs:
+            if not lineage or each.epoch > lineage[-1].epoch:
+                lineage.append(each)
+    return tuple(lineage)

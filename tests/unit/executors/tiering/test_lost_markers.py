@@ -7,6 +7,7 @@ import pytest
 from sparklog.executors.broker import Broker
 from sparklog.executors.partition import Partition
 from sparklog.executors.tiering.bucket_ends import BucketEnds
+from sparklog.remote_log.names import CLUSTER_FILE, INDEXES_SUFFIX
 from sparklog.types import Isolation
 from sparklog.wire.protocol.messages.fetch import AbortedTransaction, PartitionData
 from sparklog.wire.records.builder import decode_records
@@ -14,6 +15,7 @@ from sparklog.wire.records.control import ControlType
 from tests.support.waiting import until
 from tests.unit.executors.broker.test_read_committed import Writer, fetched
 from tests.unit.executors.tiering.test_lost_everywhere import lose_all
+from tests.unit.executors.tiering.test_tiering_settings import objects_of
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 #: Producers of transactions.
@@ -128,6 +130,85 @@ def test_a_replica_that_never_saw_the_markers_ends_the_transactions_when_it_lead
         await tiered.rig.start_broker(1, new=False)
         await until(lambda: tiered.leader is not None and tiered.partition is not before)
         await goes_on(tiered, end)
+
+    run_tiered(test)
+
+
+def test_a_log_start_that_has_moved_onto_the_recovery_leaves_nothing_hanging() -> None:
+    """The markers are lost once more, and no record of the transactions is left."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        end = await write_transactions(tiered)
+        await lose_all(tiered, 1)
+        await until(lambda: tiered.leader is not None and is_whole(tiered.partition))
+        await tiered.delete_records(end)
+        log, before = tiered.partition.log, tiered.partition
+        assert (log.log_start_offset, log.local_log_start_offset) == (end, end)
+        await tiered.rig.lose_power(1)
+        dict(tiered.rig.disk_of(1).files())[log.segments[-1].log_path].cut(0)
+        await tiered.rig.start_broker(1, new=False)
+        await until(lambda: tiered.leader is not None and tiered.partition is not before)
+        await until(lambda: is_whole(tiered.partition))
+        assert not tiered.partition.producers.transactions.ongoing
+
+    run_tiered(test)
+
+
+def test_deleting_the_beginning_of_an_open_transaction_does_not_end_it() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        assert tiered.leader is not None
+        writer = Writer(tiered.leader.replica_manager)
+        writer.data(LATE, b"first")
+        await tiered.fill(20)
+        writer.data(LATE, b"second")
+        end = tiered.partition.log.log_end_offset
+        await tiered.delete_records(end - 1)
+        assert tiered.partition.log.local_log_start_offset == end - 1
+        assert not tiered.partition.hanging_transactions
+        assert list(tiered.partition.producers.transactions.ongoing.values()) == [LATE]
+
+    run_tiered(test)
+
+
+@pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
+def test_an_end_inside_of_a_segment_of_the_bucket_is_known(kind: ControlType) -> None:
+    """Replicas roll at different offsets, so files may begin inside of a segment of the bucket."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(local_retention_bytes="100000")
+        assert tiered.leader is not None
+        writer = Writer(tiered.leader.replica_manager)
+        writer.data(ABORTING, b"first")
+        writer.plain(b"x")
+        writer.end(ABORTING, kind)
+        await tiered.fill(20)
+        await tiered.tier()
+        assert tiered.leader.tiering is not None
+        find_aborted = tiered.leader.replica_manager.recoveries.find_aborted
+        partition = tiered.partition
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(partition.log), "local_log_start_offset", 1)
+            found = await find_aborted(partition)
+            assert ((ABORTING, 0) in found) == (kind is ControlType.ABORT)
+            patch.setattr(type(partition.log), "local_log_start_offset", 3)
+            assert (ABORTING, 0) not in await find_aborted(partition), "it had ended before"
+
+    run_tiered(test)
+
+
+def test_damage_in_the_bucket_does_not_keep_the_partition_from_a_leader() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        end = await write_transactions(tiered)
+        (topic,) = [name for name in tiered.bucket.list("") if name != CLUSTER_FILE]
+        for name in objects_of(tiered):
+            if name.endswith(INDEXES_SUFFIX):
+                tiered.bucket.delete(f"{topic}/0/segments/{name}")
+        await lose_all(tiered, 1)
+        await until(lambda: tiered.leader is not None and is_whole(tiered.partition))
+        assert tiered.partition.log.local_log_start_offset == end
 
     run_tiered(test)
 

@@ -5,11 +5,6 @@ import logging
 import pytest
 
 from sparklog.remote_log import names
-from sparklog.wire.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -70,11 +65,7 @@ def test_the_loss_is_accepted_with_delete_records(caplog: pytest.LogCaptureFixtu
         local, folder = await lose_the_bucket(tiered)
         await tiered.tier()
         await is_refused(tiered, local, folder, *errors(caplog))
-        part = DeleteRecordsPartition(partition_index=0, offset=local)
-        topic = DeleteRecordsTopic(name="t", partitions=(part,))
-        client = await tiered.client()
-        answer = await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=5000))
-        assert answer.topics[0].partitions[0].error_code == 0
+        await tiered.delete_records(local)
         log = tiered.partition.log
         assert (log.log_start_offset, log.local_log_start_offset) == (local, local)
         await tiered.fill(20)

@@ -11,6 +11,11 @@ from sparklog.executors.replica_manager import apply_local_retention
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_disk import forget_disk, named_disk
 from sparklog.types import TopicPartition
+from sparklog.wire.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from sparklog.wire.protocol.messages.fetch import FetchPartition
 from sparklog.wire.records.builder import decode_records
 from tests.support.batches import batch
@@ -78,6 +83,14 @@ class TieredRig:
             answer = await client.produce("t", batch(value), acks=-1)
             assert answer.error_code == 0
             self.values.append(value)
+
+    async def delete_records(self, offset: int) -> None:
+        assert self.leader is not None
+        client = await self.rig.client(self.leader.options.broker_id)
+        part = DeleteRecordsPartition(partition_index=0, offset=offset)
+        topic = DeleteRecordsTopic(name="t", partitions=(part,))
+        answer = await client.ask(DeleteRecordsRequest(topics=(topic,), timeout_ms=5000))
+        assert answer.topics[0].partitions[0].error_code == 0
 
     async def tier(self) -> None:
         """Copy everything that is sealed, and delete what may go from the disks."""
