@@ -140,14 +140,17 @@ class RetainedLog(DurableLog):
         local retention would delete if it were in the bucket; whether it was rolled.
 
         Without further appends it would never be sealed, so that it was never copied and never
-        expired.
+        expired.  A segment is at most as old as its first append by this process.  Otherwise each
+        call would roll the segment that a backfill of old records fills.
         """
         if not self.config.remote_storage_enable or self.truncating or self.replacing:
             return False
         self._require_writable()
         limits = RetentionLimits(*self.config.local_retention)
         count = self._count_deletable(limits, now_ms, stable_offset)
-        is_due = count == len(self._segments) or self._roller.is_due(self.config, now_ms)
+        age_ms = now_ms - self._segments.active.first_append_ms
+        is_expired = count == len(self._segments) and (limits.size == 0 or age_ms > limits.age_ms)
+        is_due = is_expired or self._roller.is_due(self.config, now_ms)
         return is_due and self._roll(self.log_end_offset, now_ms)
 
     def _count_deletable(

@@ -36,6 +36,11 @@ class RollingSegment(Protocol):
     def created_ms(self) -> int: ...
 
     @property
+    def first_append_ms(self) -> int:
+        """When this process appended the first batch, or -1 if it was found in the file."""
+        ...
+
+    @property
     def index_full(self) -> bool: ...
 
 
@@ -64,6 +69,28 @@ def roll_reason(
     else:
         waited_ms = now_ms - segment.created_ms
     return RollReason.TIME if waited_ms > segment_ms_max(config) - jitter_ms else None
+
+
+def is_roll_due(
+    segment: RollingSegment, *, config: TopicConfig, jitter_ms: int, now_ms: int
+) -> bool:
+    """Whether ``segment`` must end although nothing is appended to it.
+
+    The rules are those of a small append with a timestamp of now.  But old records count from their
+    append: otherwise the segment that a backfill fills would be due whenever anybody looks.
+    """
+    reason = roll_reason(
+        segment,
+        append_size=0,
+        append_last_offset=segment.base_offset,
+        append_max_timestamp=now_ms,
+        config=config,
+        jitter_ms=jitter_ms,
+        now_ms=now_ms,
+    )
+    if reason is not RollReason.TIME:
+        return reason is not None
+    return now_ms - segment.first_append_ms > segment_ms_max(config) - jitter_ms
 
 
 def segment_ms_max(config: TopicConfig) -> int:

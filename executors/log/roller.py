@@ -9,7 +9,7 @@ from contextlib import suppress
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
 from sparklog.executors.log.file_cache import FileCache
-from sparklog.executors.log.roll import fits_relative, roll_jitter_ms, roll_reason
+from sparklog.executors.log.roll import fits_relative, is_roll_due, roll_jitter_ms, roll_reason
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.snapshots import ProducerState, SnapshotFiles
@@ -76,18 +76,10 @@ class Roller:
         return end if fits_relative(end, headers[-1].last_offset) else headers[0].base_offset
 
     def is_due(self, config: TopicConfig, now_ms: int) -> bool:
-        """Whether the active segment would be rolled if a small record of now were appended."""
+        """Whether the active segment must end although nothing is appended."""
         active = self.segments.active
-        reason = roll_reason(
-            active,
-            append_size=0,
-            append_last_offset=active.base_offset,
-            append_max_timestamp=now_ms,
-            config=config,
-            jitter_ms=roll_jitter_ms(self._partition_dir, active.base_offset, config),
-            now_ms=now_ms,
-        )
-        return reason is not None
+        jitter_ms = roll_jitter_ms(self._partition_dir, active.base_offset, config)
+        return is_roll_due(active, config=config, jitter_ms=jitter_ms, now_ms=now_ms)
 
     def roll(self, base_offset: int, config: TopicConfig, now_ms: int) -> bool:
         """Seal the active segment and start a new one at ``base_offset``; False if it starts there.

@@ -68,6 +68,7 @@ class Segment:
         "begins",
         "created_ms",
         "damaged",
+        "first_append_ms",
         "indexes",
         "last_append_ms",
         "log_path",
@@ -105,6 +106,9 @@ class Segment:
         self.next_offset = base_offset
         self.created_ms = now_ms
         self.last_append_ms = now_ms
+        #: When the first batch was appended, by the broker's clock; NO_TIMESTAMP if it was found in
+        #: the file at a start.  Then only its own timestamp tells how old it is.
+        self.first_append_ms = NO_TIMESTAMP
         self._first_timestamp: int | None = None
         #: The positions of the last writes by base offset: a follower's next fetch begins at one.
         self.begins: dict[int, int] = {}
@@ -176,6 +180,7 @@ class Segment:
         self.size += self.handle().writev(buffers)
         if position == 0:
             self._first_timestamp = headers[0].max_timestamp
+            self.first_append_ms = now_ms
         self.last_append_ms = now_ms
         self.next_offset = headers[-1].next_offset
         self.indexes.append(builder, position, headers)

@@ -4,7 +4,13 @@ import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.roll import RollReason, roll_jitter_ms, roll_reason, segment_ms_max
+from sparklog.executors.log.roll import (
+    RollReason,
+    is_roll_due,
+    roll_jitter_ms,
+    roll_reason,
+    segment_ms_max,
+)
 from tests.unit.executors.log.log_fixtures import (
     SMALL,
     Desk,
@@ -25,6 +31,7 @@ class FakeSegment:
     size: int = 100
     first_timestamp: int = 1000
     created_ms: int = 0
+    first_append_ms: int = -1
     index_full: bool = False
 
 
@@ -83,6 +90,27 @@ def test_without_timestamps_time_runs_by_the_clock() -> None:
     unstamped = FakeSegment(first_timestamp=-1, created_ms=50)
     assert reason(unstamped, timestamp=-1, now_ms=50 + DAY_MS) is None
     assert reason(unstamped, timestamp=-1, now_ms=51 + DAY_MS) is RollReason.TIME
+
+
+@pytest.mark.parametrize(
+    ("segment", "due_ms"),
+    [
+        (FakeSegment(first_timestamp=1000), DAY_MS + 1001),
+        (FakeSegment(first_timestamp=1000, first_append_ms=990), DAY_MS + 1001),
+        (FakeSegment(first_timestamp=1000, first_append_ms=9 * DAY_MS), 10 * DAY_MS + 1),
+        (FakeSegment(first_timestamp=-1, created_ms=50, first_append_ms=60), DAY_MS + 61),
+        (FakeSegment(size=1001, first_append_ms=0), 0),
+    ],
+)
+def test_without_an_append_old_records_count_from_their_append(
+    segment: FakeSegment, due_ms: int
+) -> None:
+    config = TopicConfig(segment_bytes=1000, segment_ms=DAY_MS)
+    assert is_roll_due(segment, config=config, jitter_ms=0, now_ms=due_ms)
+    assert is_roll_due(segment, config=config, jitter_ms=7, now_ms=max(due_ms - 7, 0))
+    if segment.size <= 1000:
+        assert not is_roll_due(segment, config=config, jitter_ms=0, now_ms=due_ms - 1)
+        assert not is_roll_due(segment, config=config, jitter_ms=7, now_ms=due_ms - 8)
 
 
 def test_jitter_spreads_segments_and_stays_the_same() -> None:

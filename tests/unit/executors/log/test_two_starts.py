@@ -135,6 +135,61 @@ def test_the_active_segment_is_rolled_for_local_retention_by_size_once_it_is_sta
     assert (bases(log), starts(log)) == ([3], (0, 3))
 
 
+@pytest.mark.parametrize("setting", ["segment_ms", "local_retention_ms", "retention_ms"])
+def test_old_records_that_are_being_appended_are_not_cut_at_each_check(setting: str) -> None:
+    """A backfill with the timestamps 0, 1, 2: the age of a segment counts from its first append."""
+    log = Desk().open(**TIERED, **{setting: HOUR_MS})
+    log.reconfigure(replace(log.config, segment_bytes=1_000_000))
+    start_ms = 1000 * HOUR_MS
+    rolled = []
+    for minute in range(0, 130, 5):
+        now_ms = start_ms + minute * HOUR_MS // 60
+        put(log, log.log_end_offset, now_ms=now_ms)
+        if log.roll_expired(now_ms, log.log_end_offset):
+            rolled.append(minute)
+    assert rolled == [65], "the next segment began at minute 70"
+    assert log.roll_expired(start_ms + 3 * HOUR_MS, log.log_end_offset), "no record stays for ever"
+    log.check_invariants()
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("setting", ["segment_ms", "local_retention_ms"])
+def test_a_restart_does_not_delay_the_roll_of_the_active_segment(setting: str, clean: bool) -> None:
+    desk = Desk()
+    log = desk.open(**TIERED, **{setting: HOUR_MS})
+    fill(log, 3)
+    point = log.log_end_offset if clean else 0
+    log.close(0, clean=clean)
+    log = desk.open(recovery_point=point, clean=clean, now_ms=HOUR_MS)
+    assert not log.roll_expired(HOUR_MS, 3)
+    assert log.roll_expired(HOUR_MS + 3, 3)
+
+
+def test_without_local_retention_each_check_rolls_what_was_appended_before_it() -> None:
+    log = Desk().open(**TIERED, local_retention_ms=0)
+    put(log, 1000, now_ms=1000)
+    assert not log.roll_expired(1000, 1)
+    assert log.roll_expired(1001, 1)
+    put(log, 5, now_ms=2000)
+    assert not log.roll_expired(2000, 2)
+    assert log.roll_expired(2001, 2)
+
+
+def test_no_segment_is_rolled_while_files_are_truncated_or_replaced_or_the_log_is_offline() -> None:
+    log = Desk().open(**TIERED, segment_ms=HOUR_MS)
+    fill(log, 3)
+    log.begin_truncation(2)
+    assert not log.roll_expired(2 * HOUR_MS, 3)
+    log.end_truncation()
+    assert log.begin_replacement()
+    assert not log.roll_expired(2 * HOUR_MS, 3)
+    log.end_replacement()
+    log.fail(StorageError("the disk failed"))
+    with pytest.raises(StorageError):
+        log.roll_expired(2 * HOUR_MS, 3)
+    assert bases(log) == [0]
+
+
 def test_the_active_segment_of_other_logs_is_rolled_by_appends() -> None:
     log = Desk().open(segment_ms=HOUR_MS)
     fill(log, 3)
