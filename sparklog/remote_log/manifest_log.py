@@ -105,6 +105,9 @@ class ManifestLog:
         keep_ms: how long commits are kept after a checkpoint has replaced them, in milliseconds.
         checkpoint_every: commits between two checkpoints.
         tail_bytes_max: bytes of commits after which a checkpoint is written in any case.
+        check_store: called when the store has no manifest, or one with missing or damaged files,
+            before that is believed.  Raises StorageError: the store is not the one that was used
+            before.
     """
 
     def __init__(
@@ -116,11 +119,13 @@ class ManifestLog:
         keep_ms: int = KEEP_MS,
         checkpoint_every: int = CHECKPOINT_EVERY,
         tail_bytes_max: int = TAIL_BYTES_MAX,
+        check_store: Callable[[], None] = lambda: None,
     ) -> None:
         folder = names.manifest_folder(topic_id, partition)
         self._log = CommitLog(backend, MANIFEST, folder=folder, keep_ms=keep_ms)
         self._checkpoint_every = checkpoint_every
         self._tail_bytes_max = tail_bytes_max
+        self._check_store = check_store
         self._manifest: Manifest | None = None
         #: Epoch and nonce of the leader that commits through this object.
         self._leader: tuple[int, str] | None = None
@@ -135,6 +140,12 @@ class ManifestLog:
     def is_loaded(self) -> bool:
         """Whether ``manifest`` may be used."""
         return self._manifest is not None
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the leader that has begun leads, as far as was read."""
+        found = self._manifest
+        return found is not None and (found.leader_epoch, found.leader_nonce) == self._leader
 
     @property
     def manifest(self) -> Manifest:
@@ -154,21 +165,38 @@ class ManifestLog:
     # -- reading
 
     def load(self) -> Manifest:
-        """Read the whole manifest."""
-        self._manifest = self._log.load()
-        return self._manifest
+        """Read the whole manifest.  After an error the last one stays."""
+        try:
+            manifest = self._log.load()
+        except ManifestError:
+            self._check_store()
+            raise
+        if manifest.version == 0:
+            self._check_store()
+        self._manifest = manifest
+        return manifest
 
     def refresh(self) -> Manifest:
-        """Read the commits since the last call; the whole manifest if there was none."""
-        if self._manifest is None:
+        """Read the commits since the last call; the whole manifest if there was none.
+
+        An error leaves nothing behind of what was read before it.
+        """
+        manifest = self._manifest
+        if manifest is None:
             return self.load()
-        version = self._manifest.version
-        self._log.catch_up(self._manifest)
-        # Pruning deletes the oldest commits first.  While the last known commit is there, no later
-        # commit was pruned.
-        if version == 0 or not self._log.has_commit(version):
-            return self.load()
-        return self._manifest
+        version = manifest.version
+        try:
+            self._log.catch_up(manifest)
+            # Pruning deletes the oldest commits first.  While the last known commit is there, no
+            # later commit was pruned.
+            if version == 0 or not self._log.has_commit(version):
+                return self.load()
+        except SparklogError:
+            # The commits that were replayed may not follow on from those that were known.
+            if manifest.version != version:
+                self._manifest = None
+            raise
+        return manifest
 
     # -- leading
 
@@ -200,7 +228,7 @@ class ManifestLog:
         self._log.remove_leftovers()
         self.refresh()
         for _ in range(ATTEMPTS_MAX):
-            if (self.manifest.leader_epoch, self.manifest.leader_nonce) == self._leader:
+            if self.is_led:
                 return self.manifest
             if self.manifest.leader_epoch >= leader_epoch:
                 raise self._deposed()
@@ -217,6 +245,7 @@ class ManifestLog:
 
         Raises:
             DeposedLeaderError: another leader has taken the manifest over.
+            StorageError: also if the manifest is of an older leader.
         """
         self.refresh()
         self.check_leadership()
@@ -256,12 +285,25 @@ class ManifestLog:
         raise self._crowded()
 
     def check_leadership(self) -> None:
-        """Raises DeposedLeaderError if another leader has taken over, as far as was read."""
-        if (self.manifest.leader_epoch, self.manifest.leader_nonce) != self._leader:
+        """Raises DeposedLeaderError if another leader has taken over, as far as was read.
+
+        Raises StorageError if the manifest is of an older leader.
+        """
+        if not self.is_led:
             raise self._deposed()
 
-    def _deposed(self) -> DeposedLeaderError:
-        epoch = self._leader[0] if self._leader is not None else None
+    def _deposed(self) -> DeposedLeaderError | StorageError:
+        """The error for a manifest that this leader must not change.
+
+        No leader of a lower epoch takes over: the store is not the one that this leader has used.
+        """
+        assert self._leader is not None, "this leader has not begun"
+        epoch = self._leader[0]
+        if self.manifest.leader_epoch < epoch:
+            return StorageError(
+                f"{self.url} is of leader epoch {self.manifest.leader_epoch}, and lacks the "
+                f"commits of the leader of epoch {epoch}; is an old copy of the store mounted?"
+            )
         return DeposedLeaderError(
             f"another leader, of epoch {self.manifest.leader_epoch}, has taken over {self.url}; "
             f"this one (epoch {epoch}) was deposed and changes it no more"

@@ -48,10 +48,22 @@ class _OpenManifest:
 
 
 class OpenManifests:
-    """The manifests in one store that are in use.  Calls may overlap."""
+    """The manifests in one store that are in use.  Calls may overlap.
 
-    def __init__(self, store: StorageBackend, new_lock: NewLock) -> None:
+    Args:
+        store: the store.
+        new_lock: makes a lock, where calls overlap.
+        check_store: see ``ManifestLog``.
+    """
+
+    def __init__(
+        self,
+        store: StorageBackend,
+        new_lock: NewLock,
+        check_store: Callable[[], None] = lambda: None,
+    ) -> None:
         self._store = store
+        self._check_store = check_store
         self._new_lock = new_lock
         self._guard = new_lock()
         self._opened: dict[RemotePartition, _OpenManifest] = {}
@@ -87,7 +99,9 @@ class OpenManifests:
         A leadership that has ended is not told to this process: the caller's epoch tells it.
         """
         opened = self._open(partition)
-        return opened.leads and opened.log.manifest.leader_epoch >= leader_epoch
+        with opened.lock:
+            log = opened.log
+            return opened.leads and log.is_loaded and log.manifest.leader_epoch >= leader_epoch
 
     @contextmanager
     def taking_over(self, partition: RemotePartition) -> Iterator[ManifestLog]:
@@ -104,8 +118,9 @@ class OpenManifests:
 
         Raises:
             NotLeadingError: no leader has begun here.
-            DeposedLeaderError: another leader has taken over, as far as was read.  After a call
-                that has failed, the manifest is read again.
+            DeposedLeaderError: another leader has taken over.  The manifest is read again first,
+                as it is after a call that has failed.
+            StorageError: also if the manifest is of an older leader.
         """
         opened = self._open(partition)
         with opened.lock:
@@ -114,9 +129,8 @@ class OpenManifests:
                     f"no leader of {opened.log.url} has begun in this process; call "
                     "begin_leadership for it"
                 )
-            if opened.in_doubt:
+            if opened.in_doubt or not opened.log.is_led:
                 opened.log.confirm_leadership()
-            opened.log.check_leadership()
             opened.in_doubt = True
             yield opened.log
             opened.in_doubt = False
@@ -125,7 +139,7 @@ class OpenManifests:
         with self._guard:
             opened = self._opened.get(partition)
             if opened is None:
-                log = ManifestLog(self._store, *partition)
+                log = ManifestLog(self._store, *partition, check_store=self._check_store)
                 opened = self._opened[partition] = _OpenManifest(log, self._new_lock())
             return opened
 

@@ -59,7 +59,8 @@ class StoreOwner:
     def check_again(self) -> None:
         """Check that the store still belongs to the cluster of ``check``, if it was called.
 
-        It is for whoever finds nothing in the store: the folder may not be mounted any more.
+        It is for whoever finds nothing in the store, or is to write what is not elsewhere: the
+        folder may not be mounted any more.
         """
         if self._cluster_id is not None:
             self._check_name(self._cluster_id)

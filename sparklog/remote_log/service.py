@@ -116,7 +116,7 @@ class RemoteLogService:
         self._moved = moved
         self._clock_ms = clock_ms
         self._parts = PartCache()
-        self._manifests = OpenManifests(remote, new_lock)
+        self._manifests = OpenManifests(remote, new_lock, self.owner.check_again)
         self._lookups = Lookups(self._manifests, remote.url)
 
     # -- leading
@@ -145,9 +145,9 @@ class RemoteLogService:
         clock_ms = self._clock(now_ms)
 
         def check_new() -> None:
-            self.owner.check_again()
             takeover.check_new_manifest(log, "{}-{}".format(*partition), self._remote.url)
 
+        self.owner.check_again()
         with self._manifests.taking_over(partition) as manifest_log:
             manifest = manifest_log.begin_leadership(leader_epoch, nonce, clock_ms(), check_new)
             offset = takeover.diverges_at(manifest, log, manifest_log.url)
@@ -192,6 +192,8 @@ class RemoteLogService:
 
         Raises CorruptLogError: the local file is damaged; nothing was copied.
         """
+        # What is copied below the mount point of a folder would be gone once it is mounted again.
+        self.owner.check_again()
         local = self._open_local(job.url)
         return copy_segment(job, local, self._remote, lambda size: self._moved(job, size))
 
@@ -335,10 +337,7 @@ class RemoteLogService:
 
     def state(self, partition: RemotePartition) -> RemoteLogState:
         """The state as of now, for any broker."""
-        state = self._manifests.look(partition, state_of, refreshes=True)
-        if state.log_start_offset == NO_OFFSET:
-            self.owner.check_again()
-        return state
+        return self._manifests.look(partition, state_of, refreshes=True)
 
     def leader(self, partition: RemotePartition) -> tuple[int, str]:
         """Leader epoch and nonce of the leader that took the manifest over last."""

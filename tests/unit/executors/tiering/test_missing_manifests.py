@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
+from sparklog.errors import ErrorCode
 from sparklog.remote_log import names
+from sparklog.wire.protocol.messages.fetch import FetchPartition
 from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -73,5 +75,40 @@ def test_the_loss_is_accepted_with_delete_records(caplog: pytest.LogCaptureFixtu
         assert log.log_start_offset == local < log.local_log_start_offset
         assert log.tiered_end_offset > 40
         assert await tiered.read_all(local) == tiered.values[local:]
+
+    run_tiered(test)
+
+
+def test_the_leader_goes_on_after_a_short_time_without_the_bucket() -> None:
+    """A consumer reads old records meanwhile, and a look finds nothing either."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(40)
+        await tiered.tier()
+        log, end = tiered.partition.log, tiered.partition.log.tiered_end_offset
+        (folder,) = [name for name in tiered.bucket.list("") if name != names.CLUSTER_FILE]
+        owner = tiered.bucket.read(names.CLUSTER_FILE)
+        tiered.bucket.delete(names.CLUSTER_FILE)
+        tiered.bucket.rename_folder(folder, "away")
+        assert tiered.leader is not None
+        client = await tiered.rig.client(tiered.leader.options.broker_id)
+        part = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+        response = await client.fetch_all("t", (part,), max_wait_ms=5_000)
+        ((data,),) = [topic.partitions for topic in response.responses]
+        assert data.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        await tiered.fill(20)
+        for _ in range(2):
+            await tiered.tier()
+        assert tiered.bucket.list("") == ["away"], "nothing was written"
+        assert log.tiered_end_offset == end
+        tiered.bucket.rename_folder("away", folder)
+        tiered.bucket.put(names.CLUSTER_FILE, owner)
+        manager = tiered.leader.tiering.manager if tiered.leader.tiering else None
+        assert manager is not None
+        manager._led[tiered.partition.topic_partition].copy_retry.copied()
+        await tiered.tier()
+        assert log.tiered_end_offset == log.segments[-1].base_offset > end
+        assert await tiered.read_all() == tiered.values
 
     run_tiered(test)
