@@ -408,9 +408,8 @@ class RemoteLogManager:
         """Tell the manifest where the log starts: segments below become garbage."""
         start = led.partition.log.log_start_offset
         if led.state is not None and start > led.state.log_start_offset:
-            await self._take_state(
-                led, await self._call(led, "move_log_start", start, self._now_ms())
-            )
+            args = led.leader_epoch, start, self._now_ms()
+            await self._take_state(led, await self._call(led, "move_log_start", *args))
 
     async def _collect_garbage(self, led: Leadership) -> None:
         delay_ms = self._replica_manager.broker_config.remote_object_delete_delay_ms

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sparklog.errors import SparklogError
 from sparklog.remote_log.manifest import Manifest, MisfitError, Records
-from sparklog.remote_log.manifest_log import ManifestLog
+from sparklog.remote_log.manifest_log import DeposedLeaderError, ManifestLog
 from sparklog.storage_backends.base import StorageBackend
 from sparklog.types import NO_LEADER_EPOCH
 
@@ -113,8 +113,15 @@ class OpenManifests:
             opened.leads, opened.in_doubt = True, False
 
     @contextmanager
-    def leading(self, partition: RemotePartition) -> Iterator[ManifestLog]:
+    def leading(
+        self, partition: RemotePartition, leader_epoch: int | None = None
+    ) -> Iterator[ManifestLog]:
         """The manifest, for a change by its leader.
+
+        Args:
+            partition: the partition.
+            leader_epoch: that of the leader whose change it is, if the change is wrong for others.
+                A call may be late, when this process leads in a later epoch.
 
         Raises:
             NotLeadingError: no leader has begun here.
@@ -131,6 +138,12 @@ class OpenManifests:
                 )
             if opened.in_doubt or not opened.log.is_led:
                 opened.log.confirm_leadership()
+            begun = opened.log.manifest.leader_epoch
+            if leader_epoch is not None and leader_epoch != begun:
+                raise DeposedLeaderError(
+                    f"{opened.log.url} was to be changed by the leader of epoch {leader_epoch}, "
+                    f"and that of epoch {begun} has begun"
+                )
             opened.in_doubt = True
             yield opened.log
             opened.in_doubt = False

@@ -25,7 +25,6 @@ from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.damaged_object import GoneObjectError
 from sparklog.remote_log.lookups import Lookups, finder
 from sparklog.remote_log.manifest import Manifest, Records
-from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.open_manifests import (
     ClockMs,
     NewLock,
@@ -223,14 +222,16 @@ class RemoteLogService:
             return state_of(manifest_log.manifest)
 
     def move_log_start(
-        self, partition: RemotePartition, offset: int, now_ms: int
+        self, partition: RemotePartition, leader_epoch: int, offset: int, now_ms: int
     ) -> RemoteLogState:
         """Move the log start up; segments below it become garbage.
 
-        Nothing changes if the log starts there or above already.  Raises MisfitError if it has
-        segments, never had a start, and the offset lies below them.
+        Nothing changes if the log starts there or above already.  Only the leader of
+        ``leader_epoch`` may call this: a later one may have a log that ends below ``offset``.  For
+        others it raises DeposedLeaderError.  Raises MisfitError if the log has segments, never had
+        a start, and the offset lies below them.
         """
-        with self._manifests.leading(partition) as manifest_log:
+        with self._manifests.leading(partition, leader_epoch) as manifest_log:
             commit(
                 manifest_log,
                 lambda each, at_ms: each.move_log_start(offset, at_ms),
@@ -288,12 +289,7 @@ class RemoteLogService:
         lost, may have removed these, and others have been added since.  For the same reason only
         the leader of ``leader_epoch`` may call this; for others it raises DeposedLeaderError.
         """
-        with self._manifests.leading(partition) as manifest_log:
-            if manifest_log.manifest.leader_epoch != leader_epoch:
-                raise DeposedLeaderError(
-                    f"segments of {manifest_log.url} were to be removed by the leader of epoch "
-                    f"{leader_epoch}, and that of {manifest_log.manifest.leader_epoch} has begun"
-                )
+        with self._manifests.leading(partition, leader_epoch) as manifest_log:
             commit(
                 manifest_log,
                 lambda each, at_ms: each.remove_all(last_id, at_ms),

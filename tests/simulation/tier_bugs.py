@@ -177,7 +177,8 @@ def move_the_log_start_in_the_manifest_first() -> list[Patch]:
 
     async def advance_log_start(self: RemoteLogManager, led: Leadership, offset: int) -> None:
         if led.state is not None and offset > led.state.log_start_offset:
-            led.state = await self._call(led, "move_log_start", offset, self._now_ms())
+            args = led.leader_epoch, offset, self._now_ms()
+            led.state = await self._call(led, "move_log_start", *args)
         await real(self, led, offset)
 
     return [(RemoteLogManager, "_advance_log_start", advance_log_start)]

@@ -52,7 +52,7 @@ def leading(store: StorageBackend, clock: Clock) -> RemoteLogService:
 
 
 def move_log_start(service: RemoteLogService) -> None:
-    service.move_log_start(PARTITION, 10, CALLED_MS)
+    service.move_log_start(PARTITION, 1, 10, CALLED_MS)
 
 
 def remove_segments(service: RemoteLogService) -> None:

@@ -153,10 +153,10 @@ def test_an_id_that_is_not_ours_is_refused() -> None:
 def test_a_segment_that_was_deleted_while_it_was_copied_is_not_added() -> None:
     store = MemoryBackend()
     service = leading(store)
-    service.move_log_start(PARTITION, 12, 0)
+    service.move_log_start(PARTITION, 1, 12, 0)
     assert service.add_segment(PARTITION, A, 0) == RemoteLogState(12, NO_OFFSET, 0, 0, 0)
     assert service.add_segment(PARTITION, B, 0).end_offset == 20
-    service.move_log_start(PARTITION, 20, 0)
+    service.move_log_start(PARTITION, 1, 20, 0)
     assert service.add_segment(PARTITION, B, 0) == RemoteLogState(20, NO_OFFSET, 0, 0, 0)
     with pytest.raises(MisfitError, match="the log start 20 does not lie in the first segment"):
         service.add_segment(PARTITION, copied(21, 30), 0)
@@ -170,7 +170,7 @@ def test_all_segments_are_removed_and_the_log_start_stays() -> None:
     store = MemoryBackend()
     service = leading(store, [A, B, C])
     put_objects(store, A, B, C)
-    service.move_log_start(PARTITION, 14, 0)
+    service.move_log_start(PARTITION, 1, 14, 0)
     state = service.remove_segments(PARTITION, 1, C.segment_id, 5)
     assert state == RemoteLogState(14, NO_OFFSET, 0, 0, 0)
     assert stored(store).log_start_offset == 14
@@ -228,8 +228,8 @@ def test_the_log_start_moves(offset: int, start: int, left: list[RemoteSegment])
     end = 30 if left else NO_OFFSET
     sizes = (sum(each.log_size for each in left), sum(each.size for each in left))
     expected = RemoteLogState(start, end, len(left), *sizes)
-    assert service.move_log_start(PARTITION, offset, 5) == expected
-    assert service.move_log_start(PARTITION, offset // 2, 6) == expected
+    assert service.move_log_start(PARTITION, 1, offset, 5) == expected
+    assert service.move_log_start(PARTITION, 1, offset // 2, 6) == expected
     manifest = stored(store)
     assert (manifest.log_start_offset, live(store)) == (start, ids(left))
     assert manifest.garbage_ids == tuple(ids([A, B, C])[: 3 - len(left)])
@@ -242,10 +242,21 @@ def test_a_move_whose_answer_was_lost_is_repeated(failures: tuple[Failure, ...])
     service = leading(store, [A, B, C])
     store.fail(*failures)
     with pytest.raises(StorageError):
-        service.move_log_start(PARTITION, 15, 5)
+        service.move_log_start(PARTITION, 1, 15, 5)
     land_before_the_next_put(store)
-    assert service.move_log_start(PARTITION, 15, 6).log_start_offset == 15
+    assert service.move_log_start(PARTITION, 1, 15, 6).log_start_offset == 15
     assert (live(store), stored(store).garbage_ids) == (ids([B, C]), (A.segment_id,))
+
+
+def test_a_late_move_of_a_former_leadership_changes_nothing() -> None:
+    """The log of the new one, after an unclean election, may end below."""
+    store = MemoryBackend()
+    service = leading(store, [A, B])
+    service.begin_leadership(PARTITION, 3, "leader-3", leader_log(12, (1, 0)), 0)
+    with pytest.raises(DeposedLeaderError, match="by the leader of epoch 1, and that of epoch 3"):
+        service.move_log_start(PARTITION, 1, 20, 0)
+    assert stored(store).log_start_offset == 0
+    assert service.move_log_start(PARTITION, 3, 5, 0).log_start_offset == 5
 
 
 # -- retention
@@ -287,7 +298,7 @@ def test_retention_counts_both_tiers(
     assert found == expected
     assert live(store) == ids([A, B, C])  # the caller moves the log start
     if expected != NO_OFFSET:
-        assert service.move_log_start(PARTITION, expected, 0).log_start_offset == expected
+        assert service.move_log_start(PARTITION, 1, expected, 0).log_start_offset == expected
         assert live(store) == ids([A, B, C])[expected // 10 :]
 
 
@@ -305,7 +316,7 @@ def with_garbage(store: StorageBackend, now_ms: int = 0) -> RemoteLogService:
     """A and B are garbage, C is live."""
     service = leading(store, [A, B, C])
     put_objects(store, A, B, C)
-    service.move_log_start(PARTITION, 20, now_ms)
+    service.move_log_start(PARTITION, 1, 20, now_ms)
     return service
 
 
@@ -313,8 +324,8 @@ def test_objects_are_deleted_after_the_delay_only() -> None:
     store = MemoryBackend()
     service = leading(store, [A, B, C])
     put_objects(store, A, B, C)
-    service.move_log_start(PARTITION, 10, 1000)
-    service.move_log_start(PARTITION, 20, 1500)
+    service.move_log_start(PARTITION, 1, 10, 1000)
+    service.move_log_start(PARTITION, 1, 20, 1500)
     assert service.collect_garbage(PARTITION, HOUR_MS, 999 + HOUR_MS) == 0
     assert store.list(SEGMENTS) == object_names(A, B, C)
     assert service.collect_garbage(PARTITION, HOUR_MS, 1000 + HOUR_MS) == 1
@@ -380,7 +391,7 @@ def test_garbage_of_an_old_leader_is_collected_by_the_new_one() -> None:
 
 CHANGES: dict[str, Callable[[RemoteLogService], object]] = {
     "add": lambda service: service.add_segment(PARTITION, copied(30, 40), 0),
-    "move": lambda service: service.move_log_start(PARTITION, 25, 0),
+    "move": lambda service: service.move_log_start(PARTITION, 1, 25, 0),
     "collect": lambda service: service.collect_garbage(PARTITION, 0, 0),
     "sweep": lambda service: service.sweep_orphans(PARTITION, DAY_MS, DAY_MS),
 }

@@ -40,7 +40,7 @@ def led(*, log_start: int = 0) -> ScriptedStore:
     """A store in which the leader of epoch 1 has added A, B and C."""
     store = ScriptedStore()
     service = leading(store, [A, B, C])
-    service.move_log_start(PARTITION, log_start, 0)
+    service.move_log_start(PARTITION, 1, log_start, 0)
     return store
 
 
@@ -148,7 +148,7 @@ def test_a_leader_with_a_short_lineage_drops_nothing_and_does_not_lead() -> None
         with pytest.raises(ShortLineageError, match="begin at offset 30, but the segments of "):
             service.begin_leadership(PARTITION, 2, "n", short, 7)
         with pytest.raises(NotLeadingError):
-            service.move_log_start(PARTITION, 25, 7)
+            service.move_log_start(PARTITION, 2, 25, 7)
     assert contents(store) == before
     assert stored(store).leader_epoch == 2  # the former leader is shut out all the same
     full = leader_log(45, (1, 0), (2, 30), local=30)
@@ -327,7 +327,7 @@ def test_a_first_manifest_does_not_hide_records_that_were_in_a_store() -> None:
     )
     assert store.list("") == []
     with pytest.raises(NotLeadingError):
-        service.move_log_start(PARTITION, 30, 7)
+        service.move_log_start(PARTITION, 3, 30, 7)
     accepted = leader_log(45, (1, 30), start=30)
     assert service.begin_leadership(PARTITION, 3, "n", accepted, 7).log_start_offset == 30
 

@@ -86,7 +86,7 @@ def test_offsets_outside_the_segments_are_out_of_range(in_memory: TieredLog, off
 
 def test_offsets_below_the_log_start_are_out_of_range(in_memory: TieredLog) -> None:
     start = in_memory.segments[1].base_offset + 1
-    in_memory.service.move_log_start(PARTITION, start, 0)
+    in_memory.service.move_log_start(PARTITION, 9, start, 0)
     for service in (in_memory.service, service_of(in_memory.store)):
         assert service.read(PARTITION, start, 1, with_aborted=False).next_offset > start
         for offset in (0, start - 1):

@@ -52,7 +52,7 @@ def test_the_orphans_among_the_names_of_a_folder() -> None:
 
 def test_only_orphans_of_some_age_are_deleted(store: FileHalf) -> None:
     service = leading(store, [A, B])
-    service.move_log_start(PARTITION, 10, 0)
+    service.move_log_start(PARTITION, 1, 10, 0)
     old, young = copied(20, 30, copy=1), copied(20, 30, copy=2, copied_ms=1)
     half = copied(20, 30, copy=3)
     put_objects(store, A, B, old, young)

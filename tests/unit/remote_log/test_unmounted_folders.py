@@ -139,9 +139,9 @@ def test_an_old_copy_of_the_store_deposes_nobody() -> None:
     assert service.state(PARTITION).end_offset == 10
     for _ in range(2):
         with pytest.raises(StorageError, match="is of leader epoch 1, and lacks the commits of"):
-            service.move_log_start(PARTITION, 5, 0)
+            service.move_log_start(PARTITION, 2, 5, 0)
     put_back(store, new)
-    assert service.move_log_start(PARTITION, 5, 0).end_offset == 20
+    assert service.move_log_start(PARTITION, 2, 5, 0).end_offset == 20
     put_back(store, old)
     assert service.begin_leadership(PARTITION, 2, "leader-2", log, 0).end_offset == 10
 

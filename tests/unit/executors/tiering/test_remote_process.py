@@ -108,7 +108,7 @@ def test_a_manifest_is_forgotten_in_the_process_if_there_is_one(tmp_path: Path) 
 
         async def is_forgotten() -> bool:
             try:
-                await process.call("move_log_start", PARTITION, 0, 1_000)
+                await process.call("move_log_start", PARTITION, 1, 0, 1_000)
             except NotLeadingError:
                 return True
             return False

@@ -62,9 +62,8 @@ def test_a_leader_whose_log_start_is_lost_takes_that_of_a_manifest_without_segme
         local_start = log.local_log_start_offset
         assert local_start == log.tiered_end_offset
         # Retention has removed all segments, of which this log has heard nothing.
-        await remote_of(tiered).call(
-            "move_log_start", remote_partition(tiered.partition), local_start, 1
-        )
+        where = remote_partition(tiered.partition), tiered.partition.leader_epoch
+        await remote_of(tiered).call("move_log_start", *where, local_start, 1)
         log.leader_epochs.truncate_from_start(local_start, log.log_end_offset)
         manager._led.clear()
         await manager.look_after_all()
