@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from sparklog.metadata import Record
-from sparklog.types import NO_NODE
+from sparklog.types import NO_NODE, NO_PRODUCER_ID
 
 
 class LogId(NamedTuple):
@@ -235,10 +235,7 @@ class LogLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasOffline:
-    """A broker tells the controller which of its replicas do not work; its process lives on.
-
-    ``incarnation`` is that of the process.
-    """
+    """A process, which lives on, tells the controller which of its broker's logs do not work."""
 
     broker: int
     logs: tuple[LogId, ...]
@@ -401,13 +398,14 @@ class PartitionsAssigned:
 class OffsetCommitInvoked:
     """One attempt to commit offsets; a retry is an attempt of its own.
 
-    ``generation`` is -1 for a consumer that is no member.
+    ``generation`` is -1 for a consumer that is no member, ``producer_id`` that of its transaction.
     """
 
     op: int
     group: str
     generation: int
     offsets: tuple[tuple[LogId, int], ...]
+    producer_id: int = NO_PRODUCER_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,7 +417,7 @@ class OffsetCommitAcked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetCommitRefused:
-    """No offset of the attempt is committed, or ever will be."""
+    """No offset of the attempt is committed, or ever will be"""
 
     op: int
     code: str

@@ -60,6 +60,10 @@ PINNED = {
     1040: "a broker died in the middle of a marker, which broke off the simulation",
     1003059: "a commit that was under way when its coordinator ended was taken for refused",
     1010029: "a transaction that was open where the bucket ends stayed open after the recovery",
+    1010107: "a marker that a recovery had lost, and the leader repeated, was taken for undecided",
+    1010109: "a commit was blamed whose abort was lost, and which the next transaction committed",
+    1010159: "a lookup by time was to know of what was committed after it was asked for",
+    1010187: "a lost log was blamed for its start, which was behind all used offsets",
 }
 
 PRINT_RUN = """

@@ -16,6 +16,7 @@ from tests.simulation.events import (
     DeleteRecordsInvoked,
     Event,
     GroupDrained,
+    LogId,
     OffsetCommitAcked,
     OffsetCommitInvoked,
     OffsetCommitRefused,
@@ -24,8 +25,9 @@ from tests.simulation.events import (
     Processed,
 )
 from tests.simulation.final_state import FinalBatch, FinalLog, FinalState
-from tests.simulation.history import History
+from tests.simulation.history import AnyEvent, History
 from tests.simulation.partition_story import LOG, NAME, committed
+from tests.simulation.transaction_events import ABORTED, MarkerAppended, Producer
 
 ALONE = PartitionImage(replicas=(1, 2), isr=(1,), last_known=(1, 2), leader=1)
 #: The topic of the coordinators; its one partition is led by broker 1, which alone is in sync.
@@ -33,7 +35,7 @@ OFFSETS = TopicCreated(topic=CONSUMER_OFFSETS, topic_id=UUID(int=9), partitions=
 EMPTY = FinalState()
 
 
-def history(*events: Event) -> History:
+def history(*events: AnyEvent) -> History:
     return History.of(committed(OFFSETS), *events)
 
 
@@ -54,6 +56,15 @@ def taken(op: int, offset: int, generation: int = 1) -> tuple[Event, Event]:
 
 def read(offset: int | None, *, asked: int = 99, node: int = 1) -> OffsetsRead:
     return OffsetsRead(asked=asked, group="g", node=node, offsets=((LOG, offset),))
+
+
+def marker(offset: int, *, commits: bool, producer_id: int = 7) -> MarkerAppended:
+    return MarkerAppended(
+        log=LogId(CONSUMER_OFFSETS, UUID(int=9), 0),
+        offset=offset,
+        producer=Producer(producer_id, 0),
+        committed=commits,
+    )
 
 
 def assigned(member_id: str, generation: int) -> PartitionsAssigned:
@@ -101,6 +112,31 @@ def test_commits_go_with_all_disks_that_had_them() -> None:
     assert committed_offsets.check(history(*events), EMPTY) == []
     again = (*taken(3, 8), read(None, asked=10, node=2))
     assert len(committed_offsets.check(history(*events, *again), EMPTY)) == 1
+
+
+def test_an_aborted_commit_comes_back_when_its_marker_is_lost_and_the_next_one_commits() -> None:
+    aborted = (replace(sent(1, 5), producer_id=7), OffsetCommitRefused(op=1, code=ABORTED))
+    abort, commit = marker(3, commits=False), marker(3, commits=True)
+
+    def check(*events: AnyEvent) -> list[str]:
+        return committed_offsets.check(history(*aborted, *events), EMPTY)
+
+    def wrong(there: str = "nothing") -> list[str]:
+        return [
+            f"group g read the committed offset 5 of {NAME} of broker 2, {there} was committed "
+            "before"
+        ]
+
+    asked = read(5, asked=98, node=2)
+    assert check(abort, *lost(), commit, asked) == []
+    assert check(abort, commit, *lost(), asked) == wrong()  # the marker is not lost
+    assert check(abort, *lost(), abort, marker(4, commits=False), asked) == wrong()
+    assert check(abort, *lost(), marker(3, commits=True, producer_id=8), asked) == wrong()
+    assert check(abort, *lost(), asked) == wrong()
+    assert check(abort, *lost(), commit, *taken(2, 7), asked) == wrong("offset 7")
+    other = (replace(sent(1, 5), producer_id=7), OffsetCommitRefused(op=1, code="FENCED"))
+    refused = history(*other, abort, *lost(), commit, asked)
+    assert committed_offsets.check(refused, EMPTY) == wrong()
 
 
 def test_a_member_of_the_past_commits_nothing() -> None:

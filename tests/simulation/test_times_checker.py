@@ -52,6 +52,17 @@ def test_a_lookup_by_time_skips_no_record_that_could_be_read() -> None:
     assert times.check(looked_up(25, 4, NO_LEADER_EPOCH), KEPT) == []
 
 
+def test_a_lookup_by_time_may_skip_what_was_committed_after_the_question() -> None:
+    """``asked`` is the position of the next event."""
+    answer = replace(next(a for _, a in looked_up(25, -1).each(TimeLookedUp)), asked=2)
+
+    def check(before: int) -> list[str]:
+        return times.check(History.of(created(), mark(before), mark(5), answer), KEPT)
+
+    assert check(2) == []
+    assert len(check(3)) == 1
+
+
 def test_a_lookup_by_time_skips_no_record_that_only_the_bucket_has() -> None:
     manifest = Manifest()
     first = segment(0, 4, batch(0, 2, max_timestamp=20), batch(2, 4, max_timestamp=30))

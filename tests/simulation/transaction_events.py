@@ -9,6 +9,9 @@ from typing import NamedTuple, TypeAlias
 
 from tests.simulation.events import LogId
 
+#: The code of an ``OffsetCommitRefused`` of offsets that were taken, in an aborted transaction.
+ABORTED = "aborted"
+
 
 class Producer(NamedTuple):
     """A producer id with its epoch."""

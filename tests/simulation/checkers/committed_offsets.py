@@ -2,7 +2,8 @@
 
 The committed offset of a partition is a register.  A read is right when some commit put the value
 there that may be the latest: no other one both began after it had ended and was known to be there
-before the read was asked.  An attempt without an answer may take effect at any time.
+before the read was asked.  An attempt without an answer may take effect at any time.  One whose
+transaction was aborted does so if the marker is lost, and the next one of its producer commits.
 """
 
 from collections import defaultdict
@@ -21,6 +22,7 @@ from tests.simulation.events import (
 )
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
+from tests.simulation.transaction_events import ABORTED, MarkerAppended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ def check(history: History, final: FinalState) -> list[str]:
 
 
 def _reads(history: History, coordinators: Coordinators) -> Iterator[str]:
-    attempts = _attempts(history)
+    attempts = _attempts(history, coordinators)
     #: What earlier reads have shown to be there.
     seen: dict[tuple[str, LogId], list[_Known]] = defaultdict(list)
     for at, read in history.each(OffsetsRead):
@@ -83,16 +85,45 @@ def _start(known: _Known) -> int:
     return known.start
 
 
-def _attempts(history: History) -> dict[tuple[str, LogId], list[_Known]]:
+def _attempts(
+    history: History, coordinators: Coordinators
+) -> dict[tuple[str, LogId], list[_Known]]:
     acked = history.ends(OffsetCommitAcked)
     refused = history.ends(OffsetCommitRefused)
+    markers = list(history.each(MarkerAppended))
     found: dict[tuple[str, LogId], list[_Known]] = defaultdict(list)
     for start, sent in history.each(OffsetCommitInvoked):
         if sent.op not in refused:
-            end = acked[sent.op][0] if sent.op in acked else NEVER
+            ends = [acked[sent.op][0] if sent.op in acked else NEVER]
+        elif refused[sent.op][1].code == ABORTED:
+            ends = list(_revivals(markers, coordinators, start, sent))
+        else:
+            continue
+        for end in ends:
             for log, offset in sent.offsets:
                 found[sent.group, log].append(_Known(offset=offset, start=start, end=end))
     return found
+
+
+def _revivals(
+    markers: list[tuple[int, MarkerAppended]],
+    coordinators: Coordinators,
+    start: int,
+    sent: OffsetCommitInvoked,
+) -> Iterator[int]:
+    """Where an aborted attempt may have been committed, by the first marker after a loss."""
+    log = coordinators.log(sent.group)
+    of_it = [
+        (at, marker)
+        for at, marker in markers
+        if marker.log == log and marker.producer.producer_id == sent.producer_id
+    ]
+    for loss in coordinators.losses(sent.group, start):
+        kept = {marker for at, marker in of_it if at < loss}  # they are seen again
+        fresh = ((at, marker) for at, marker in of_it if at > loss and marker not in kept)
+        at, marker = next(fresh, (NEVER, None))
+        if marker is not None and marker.committed:
+            yield at
 
 
 def _generations(history: History, coordinators: Coordinators) -> Iterator[str]:

@@ -40,15 +40,22 @@ class Coordinators:
 
     def may_be_lost(self, key: str, start: int, end: int) -> bool:
         """Whether what the key's coordinator answered after ``start`` may be gone at ``end``."""
-        log = self._log(key)
+        log = self.log(key)
         return log is not None and self._promises.may_be_lost(log, start, end)
+
+    def losses(self, key: str, start: int) -> list[int]:
+        """The positions of the recoveries that may have lost what was answered after ``start``."""
+        log = self.log(key)
+        copies = self._promises.copies.get(log) if log is not None else None
+        recoveries = copies.recoveries if copies is not None else []
+        return [each.at for each in recoveries if each.excused and start <= each.heard]
 
     def led(self, key: str, node: int, start: int, end: int) -> bool:
         """Whether the journal had ``node`` as the coordinator at some time between the positions.
 
         A broker that was replaced and has not heard of it still tells what it knows.
         """
-        log = self._log(key)
+        log = self.log(key)
         copies = self._promises.copies.get(log) if log is not None else None
         if copies is None:
             return False
@@ -56,7 +63,8 @@ class Coordinators:
         during = [state for at, state in copies.changes if start < at <= end]
         return any(state.leader == node for state in (first, *during) if state is not None)
 
-    def _log(self, key: str) -> LogId | None:
+    def log(self, key: str) -> LogId | None:
+        """The partition of the key's coordinator; None without any."""
         topic = self._topic
         if topic is None:
             return None

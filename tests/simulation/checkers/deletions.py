@@ -1,11 +1,23 @@
-"""Deleted is what was asked to be deleted, no less and no more: records, and whole topics."""
+"""Deleted is what was asked to be deleted, no less and no more: records, and whole topics.
 
+A log that every replica has lost, and of which the bucket has no record, begins behind the offsets
+that its replicas had used.
+"""
+
+from bisect import bisect_left
 from collections.abc import Iterator
 from uuid import UUID
 
 from sparklog.types import NO_OFFSET
 from tests.simulation.checkers.promises import Promises, promises_of
-from tests.simulation.events import ConfigChangeInvoked, DeleteRecordsInvoked, LogId
+from tests.simulation.checkers.tiers import tiers_of
+from tests.simulation.events import (
+    ConfigChangeInvoked,
+    DeleteRecordsInvoked,
+    HighWatermarkSeen,
+    LogId,
+    ReplicaSeen,
+)
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
 
@@ -13,7 +25,7 @@ from tests.simulation.history import NEVER, History
 def check(history: History, final: FinalState) -> list[str]:
     promises = promises_of(history)
     found: list[str] = []
-    limits = _limits(history)
+    limits = _limits(history, promises)
     retained = retained_topics(history, promises)
     for log, state in final.logs.items():
         if log.topic_id not in retained and state.start > limits.get(log, 0):
@@ -33,12 +45,38 @@ def retained_topics(history: History, promises: Promises) -> set[UUID]:
     }
 
 
-def _limits(history: History) -> dict[LogId, int]:
+def _limits(history: History, promises: Promises) -> dict[LogId, int]:
     limits: dict[LogId, int] = {}
     for _, asked in history.each(DeleteRecordsInvoked):
         before = NEVER if asked.before == NO_OFFSET else asked.before
         limits[asked.log] = max(before, limits.get(asked.log, 0))
+    for log, begin in _begun_anew(history, promises):
+        limits[log] = max(begin, limits.get(log, 0))
     return limits
+
+
+def _begun_anew(history: History, promises: Promises) -> Iterator[tuple[LogId, int]]:
+    """Where a recovery from a bucket without records may have begun a log, at most."""
+    used: dict[LogId, list[tuple[int, int]]] = {}
+    for at, event in enumerate(history.events):
+        if isinstance(event, HighWatermarkSeen | ReplicaSeen):
+            used.setdefault(event.log, []).append((at, _end_of(event)))
+    tiers = tiers_of(history)
+    for log, copies in promises.copies.items():
+        for recovery in copies.recoveries:
+            manifest = tiers.state_at(log, recovery.at)
+            has_records = manifest is not None and manifest.log_start < manifest.end
+            if recovery.from_bucket and recovery.excused and not has_records:
+                ends = used.get(log, [])
+                before = bisect_left(ends, (recovery.at, 0))
+                yield log, max((end for _, end in ends[:before]), default=0)
+
+
+def _end_of(seen: HighWatermarkSeen | ReplicaSeen) -> int:
+    """The highest offset that a replica was seen to have used."""
+    if isinstance(seen, ReplicaSeen):
+        return max([seen.start, *(batch.next_offset for batch in seen.batches)])
+    return max([seen.high_watermark, *(replica.end for replica in seen.ends)])
 
 
 def _retention(name: str) -> bool:

@@ -89,7 +89,7 @@ def _refused(history: History, final: FinalState) -> Iterator[str]:
         start = starts.get(refused.log)
         if start is None or promises.may_be_lost(refused.log, 0):
             continue
-        state = tiers.state_at(refused.log, refused.asked)
+        state = tiers.state_at(refused.log, refused.asked - 1)
         if state is not None and start <= refused.offset < state.end:
             yield (
                 f"{refused.log}: {refused.reader} was refused offset {refused.offset} as out of "

@@ -40,7 +40,7 @@ def check(history: History, final: FinalState) -> list[str]:
             found.append(f"{where}, of {answer.found_timestamp}; that record is of {known}")
         if not is_known:
             continue
-        end = tiers.high_watermark(answer.log, answer.asked)
+        end = tiers.high_watermark(answer.log, answer.asked - 1)
         first = times.first(answer.timestamp, end)
         if first < (NEVER if answer.offset == NO_OFFSET else answer.offset):
             found.append(f"{where}, offset {first} of {times.known[first]} could be read before")
@@ -52,7 +52,7 @@ def _skipped(
 ) -> str | None:
     """The first batch in the bucket that an answer has skipped; None: there is none."""
     log = answer.log
-    before, after = tiers.state_at(log, answer.asked), tiers.state_at(log, at)
+    before, after = tiers.state_at(log, answer.asked - 1), tiers.state_at(log, at)
     if before is None or after is None:
         return None
     reached = NEVER if answer.offset == NO_OFFSET else answer.offset

@@ -45,6 +45,7 @@ from tests.simulation.events import (
     OffsetCommitRefused,
 )
 from tests.simulation.transaction_events import (
+    ABORTED,
     EndTxnAnswered,
     EndTxnInvoked,
     ProducerInitialized,
@@ -163,7 +164,7 @@ class _SeenTransaction(ProducerTransaction):
                 history.record(
                     OffsetCommitAcked(op=offset_op)
                     if request.committed
-                    else OffsetCommitRefused(op=offset_op, code="aborted")
+                    else OffsetCommitRefused(op=offset_op, code=ABORTED)
                 )
             self.offset_ops.clear()
         elif code in NOT_ENDED:
@@ -191,6 +192,7 @@ def _offsets_invoked(scene: Scene, op: int, request: TxnOffsetCommitRequest) -> 
             for topic in request.topics
             for part in topic.partitions
         ),
+        producer_id=request.producer_id,
     )
 
 

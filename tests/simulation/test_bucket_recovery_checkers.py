@@ -1,0 +1,142 @@
+"""Checkers after recoveries from the bucket alone: what may be gone, and what may not."""
+
+from sparklog.remote_log.manifest_records import LogStartMoved
+from tests.simulation.checkers import decisions, deletions
+from tests.simulation.events import BrokerDied, HighWatermarkSeen, ReplicaEnd, SeenBatch
+from tests.simulation.events import ReplicaSeen as Seen
+from tests.simulation.final_state import FinalLog, FinalState
+from tests.simulation.history import AnyEvent, History
+from tests.simulation.partition_story import LOG, NAME, Told, committed, created, registered
+from tests.simulation.tier_events import TierBatch
+from tests.simulation.tier_story import FIRST, Manifest, batch, began, segment
+from tests.simulation.transaction_events import (
+    MarkerAppended,
+    Producer,
+    TransactionStateCommitted,
+)
+
+TIERED = created(remote_storage_enable="true")
+
+
+def wiped(told: Told | None = None, *brokers: int) -> list[AnyEvent]:
+    """Every replica loses its directory, and broker 2 leads."""
+    told = told or Told()
+    return [
+        *(BrokerDied(broker=each, disk_lost=True) for each in brokers or (1, 2, 3)),
+        committed(*map(registered, (1, 2, 3)), told.now(-1, ())),
+        committed(told.now(2, (2,))),
+    ]
+
+
+# where a log begins that was lost
+
+
+def starting(start: int) -> FinalState:
+    return FinalState(logs={LOG: FinalLog(start=start, end=start, batches=())})
+
+
+def told_end(end: int) -> HighWatermarkSeen:
+    ends = (ReplicaEnd(broker=1, end=end, flushed=0),)
+    return HighWatermarkSeen(log=LOG, broker=1, leader_epoch=0, high_watermark=0, ends=ends)
+
+
+def test_a_lost_log_without_records_in_the_bucket_begins_behind_the_used_offsets() -> None:
+    manifest = Manifest()
+    first = [TIERED, manifest.commit(began())]
+
+    def check(start: int, *events: AnyEvent) -> list[str]:
+        return deletions.check(History.of(*first, *events), starting(start))
+
+    def wrong(start: int, limit: int = 0) -> list[str]:
+        return [f"{NAME} starts at {start}, deletion was asked up to {limit}"]
+
+    assert check(18, told_end(18), *wiped()) == []
+    seen = Seen(
+        broker=1,
+        log=LOG,
+        leads=True,
+        leader_epoch=0,
+        start=0,
+        high_watermark=3,
+        batches=(SeenBatch(0, 18, 1),),
+    )
+    assert check(18, seen, *wiped()) == []
+    assert check(19, told_end(18), *wiped()) == wrong(19, 18)
+    assert check(18, told_end(18)) == wrong(18)
+    assert check(18, *wiped(), told_end(18)) == wrong(18)
+    assert check(18, told_end(18), *wiped(None, 1, 3)) == wrong(18)  # broker 2 has its log
+    copied = manifest.commit(FIRST)
+    assert check(18, told_end(18), copied, *wiped()) == wrong(18)
+    deleted = manifest.commit(LogStartMoved(log_start_offset=10))
+    assert check(18, told_end(18), copied, deleted, *wiped()) == []
+
+
+# transactions that were open where the bucket ends
+
+PRODUCER, BUMPED = Producer(7, 1), Producer(7, 2)
+
+
+def marker(offset: int, *, commits: bool = False, producer: Producer = PRODUCER) -> MarkerAppended:
+    return MarkerAppended(log=LOG, offset=offset, producer=producer, committed=commits)
+
+
+LOST = marker(12, producer=BUMPED)
+
+
+def decided(offset: int, *, commits: bool = False) -> TransactionStateCommitted:
+    return TransactionStateCommitted(
+        log=LOG._replace(topic="decisions"),
+        offset=offset,
+        transactional_id="t",
+        state="PrepareCommit" if commits else "PrepareAbort",
+        producer=BUMPED,
+        partitions=frozenset({("t", 0)}),
+    )
+
+
+def test_a_marker_that_a_recovery_has_lost_is_repeated_with_its_outcome() -> None:
+    """The bucket has records of the transaction up to offset 10, its marker was at 12."""
+    of_it = batch(8, 10, producer_id=7, is_transactional=True)
+    ended = batch(9, 10, producer_id=7, is_transactional=True, ends_transaction=True)
+
+    def check(
+        *events: AnyEvent,
+        lost: MarkerAppended | None = LOST,
+        records: tuple[TierBatch, ...] = (batch(0, 8), of_it),
+    ) -> list[str]:
+        manifest = Manifest()
+        copied = manifest.commit(segment(0, 10, *records))
+        told = [decided(0), *([lost] if lost else []), copied, *events]
+        return decisions.check(History.of(TIERED, manifest.commit(began()), *told), FinalState())
+
+    aborts = f"{NAME}: the marker at offset 10 aborts {PRODUCER}"
+    commits = f"{NAME}: the marker at offset 10 commits {PRODUCER}"
+    assert check(*wiped(), marker(10)) == []
+    assert check(*wiped(), marker(10), *wiped(), marker(10)) == []
+    assert check(*wiped(), marker(10, producer=BUMPED)) == []  # by the coordinator
+    assert check(*wiped(), marker(10, commits=True)) == [
+        f"{commits}, and the lost one at offset 12 had the other outcome"
+    ]
+    assert check(*wiped(), marker(10), lost=None) == [
+        f"{aborts}, of which records were copied before it had ended"
+    ]
+    older = Producer(7, 0)
+    assert check(*wiped(), marker(10, producer=older)) == [
+        f"{NAME}: the marker at offset 10 aborts {older}, and the lost one at offset 12 is of "
+        f"{BUMPED}"
+    ]
+    # Nothing was lost, the transaction has its marker already, or it ends in the bucket.
+    unknown = "which nobody had decided"
+    assert check(marker(10)) == [f"{aborts}, {unknown}"]
+    assert check(*wiped(), marker(10), marker(11)) == [
+        f"{NAME}: the marker at offset 11 aborts {PRODUCER}, {unknown}"
+    ]
+    assert check(*wiped(), marker(10), records=(batch(0, 8), ended)) == [f"{aborts}, {unknown}"]
+
+
+def test_a_marker_in_place_of_another_one_is_looked_at_too() -> None:
+    """A log that was lost gives its offsets to other records."""
+    events = (decided(0), marker(5, producer=BUMPED), *wiped(), marker(5))
+    assert decisions.check(History.of(TIERED, *events), FinalState()) == [
+        f"{NAME}: the marker at offset 5 aborts {PRODUCER}, which nobody had decided"
+    ]
