@@ -160,16 +160,25 @@ class FailedLogs:
         failed = self._failed.get(topic_partition)
         if failed is None or not failed.lost or state.leader in (NO_NODE, self._node_id):
             return False
-        return self._is_out(failed, state)
+        return state.leader_epoch > failed.leader_epoch and self._is_out(state)
 
     def _is_given_up(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
-        failed = self._failed[topic_partition]
-        return failed.gone and state.offline and self._is_out(failed, state)
+        """Whether the controller counts on this replica no more, which has no leader to follow.
 
-    def _is_out(self, failed: FailedLog, state: PartitionImage) -> bool:
-        """Whether the controller has taken the replica out of every set, after its loss."""
-        counted = (*state.isr, *state.eligible, *state.last_known)
-        return state.leader_epoch > failed.leader_epoch and self._node_id not in counted
+        It may have counted on none before the loss: the logs that were made in place of lost ones
+        may be lost too, before one of them leads.
+        """
+        failed = self._failed[topic_partition]
+        is_new = state.leader_epoch > failed.leader_epoch
+        return (
+            failed.gone
+            and state.offline
+            and (not state.last_known or (is_new and self._is_out(state)))
+        )
+
+    def _is_out(self, state: PartitionImage) -> bool:
+        """Whether the controller has taken the replica out of every set."""
+        return self._node_id not in (*state.isr, *state.eligible, *state.last_known)
 
 
 def _remedy(topic_partition: TopicPartition, state: PartitionImage | None, node_id: int) -> str:

@@ -131,6 +131,40 @@ def test_three_replicas_come_back_with_empty_disks() -> None:
     run_tiered(test)
 
 
+def test_logs_that_began_anew_may_be_lost_too_before_one_of_them_leads() -> None:
+    """The controller counts on no replica by then, so it has nothing to change any more."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(3)
+        await until(lambda: len(tiered.partition.state.isr) == 3)  # type: ignore[union-attr]
+        await tiered.rig.stop_broker(3)
+        await tiered.fill(40)
+        await tiered.tier()
+        end = tiered.partition.log.tiered_end_offset
+        for _ in range(2):
+            for broker_id in (1, 2):
+                await tiered.rig.lose_power(broker_id)
+                await tiered.rig.report_broker_death(broker_id)
+                tiered.rig.disk_of(broker_id).remove_folder(PARTITION_DIR % broker_id)
+            for broker_id in (1, 2):
+                await tiered.rig.start_broker(broker_id, new=False)
+            await until(
+                lambda: (
+                    not any(
+                        broker.replica_manager.offline for broker in tiered.rig.brokers.values()
+                    )
+                )
+            )
+            state = tiered.rig.control.image.partition(TP)
+            assert state is not None
+            assert (state.leader, state.last_known) == (-1, ())
+        tiered.rig.disk_of(3).remove_folder(PARTITION_DIR % 3)
+        await tiered.rig.start_broker(3, new=False)
+        await goes_on(tiered, end)
+
+    run_tiered(test)
+
+
 def test_a_loss_of_power_behind_the_recovery_changes_nothing() -> None:
     async def test(tiered: TieredRig) -> None:
         await tiered.start()
