@@ -39,6 +39,7 @@ BUG_SEEDS_MAX = 100
 #: Bugs that few seeds show: where the hunt begins.  From seed 1 on they took that many.
 HUNTED_FROM = {
     "clean_past_the_recovery_point": 1_001,
+    "commit_all_transactions_whose_markers_are_lost": 1_010_000,
     "copy_a_lost_log_under_the_same_leader_epoch": 401,
     "delete_the_replaced_segments_first": 101,
     "drop_markers_early": 101,

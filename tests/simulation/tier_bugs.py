@@ -3,7 +3,7 @@
 Owns: what the checkers of tiers must catch.  Must not know how it is caught.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from sparklog.commit_log import CommitLog
 from sparklog.errors import SparklogError
 from sparklog.executors.log import AbortedTxn, Segment
 from sparklog.executors.log.retained_log import RetainedLog
-from sparklog.executors.partition import Effect, Partition, TieredStart
+from sparklog.executors.partition import Appended, Effect, Partition, TieredStart
 from sparklog.executors.replica_manager.remote_reads import RemoteReads
 from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
@@ -165,6 +165,22 @@ def look_up_times_on_the_disk_only() -> list[Patch]:
         return None
 
     return [(tier_searches_module, "_first_in_bucket", first_in_bucket)]
+
+
+# recoveries
+
+
+@tier_bug
+def commit_all_transactions_whose_markers_are_lost() -> list[Patch]:
+    """The leader that ends them does not ask the bucket which were aborted."""
+    real = Partition.end_hanging_transactions
+
+    def end_hanging_transactions(
+        self: Partition, aborted: Container[tuple[int, int]], *, now_ms: int
+    ) -> list[Appended]:
+        return real(self, (), now_ms=now_ms)
+
+    return [(Partition, "end_hanging_transactions", end_hanging_transactions)]
 
 
 # the log start
