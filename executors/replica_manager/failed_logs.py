@@ -165,16 +165,10 @@ class FailedLogs:
     def _is_given_up(self, topic_partition: TopicPartition, state: PartitionImage) -> bool:
         """Whether the controller counts on this replica no more, which has no leader to follow.
 
-        It may have counted on none before the loss: the logs that were made in place of lost ones
-        may be lost too, before one of them leads.
+        It may have counted on it no more before the loss already.  The leader epoch of a partition
+        without a leader has none that may still count what this replica had fetched.
         """
-        failed = self._failed[topic_partition]
-        is_new = state.leader_epoch > failed.leader_epoch
-        return (
-            failed.gone
-            and state.offline
-            and (not state.last_known or (is_new and self._is_out(state)))
-        )
+        return self._failed[topic_partition].gone and state.offline and self._is_out(state)
 
     def _is_out(self, state: PartitionImage) -> bool:
         """Whether the controller has taken the replica out of every set."""
