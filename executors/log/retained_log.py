@@ -104,9 +104,10 @@ class RetainedLog(DurableLog):
 
         In a tiered log only the log start counts: ``local_retention_offset`` has the other rules.
         The same holds for a log that leaves the bucket, while there are records in the bucket only.
-        Its files go once the checkpoint has the log start: ``noted_log_start`` is what it has.
-        Otherwise the next start could take the records between an older log start and the first
-        file for records in the bucket.
+        The files of both, and of a log that has left the bucket and may be tiered again, go once
+        the checkpoint has the log start: ``noted_log_start`` is what it has.  Otherwise the next
+        start could take the records between an older log start and the first file for records in
+        the bucket.
         Returns how many segments were deleted; ``purge_deleted`` removes their renamed files.
         """
         self._require_writable()
@@ -124,6 +125,9 @@ class RetainedLog(DurableLog):
             count = self._count_deletable(limits, now_ms, stable_offset)
         if count == len(self._segments):
             self._roll(self.log_end_offset, now_ms)
+        if count and config.leaves_remote_storage and not is_tiered:
+            self.advance_log_start(self._segments[count].base_offset)
+            count = self._count_deletable(NO_LIMITS, now_ms, stable_offset, noted_log_start)
         try:
             self._delete_first(count, now_ms)
         finally:

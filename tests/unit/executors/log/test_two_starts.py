@@ -84,6 +84,27 @@ def test_local_retention_by_age() -> None:
     assert log.local_retention_offset(HOUR_MS + 100, 100) == log.segments[2].base_offset
 
 
+def test_a_log_that_may_be_tiered_again_notes_its_start_before_retention_deletes_files() -> None:
+    """The next start would take the deleted records for records in the bucket."""
+    desk = Desk()
+    leaves: dict[str, Any] = {"remote_log_delete_on_disable": True, "retention_bytes": 3000}
+    log = desk.open(**leaves)
+    fill(log, 100)
+    log.flush(0)
+    before, checkpoint = bases(log), noted(log)
+    assert log.delete_old_segments(0, 100, noted_log_start=0) == 0
+    start = log.log_start_offset
+    assert (start in before[1:], starts(log), bases(log)) == (True, (start, start), before)
+    log.close(0, clean=False)
+    desk.config = replace(desk.config, remote_storage_enable=True)
+    log = open_with(desk, checkpoint)
+    assert (starts(log), bases(log)) == ((0, 0), before), "the records are in the files"
+    log.config = replace(log.config, remote_storage_enable=False)
+    assert log.delete_old_segments(0, 100, noted_log_start=0) == 0
+    assert log.delete_old_segments(0, 100, noted_log_start=start) == before.index(start)
+    assert (starts(log), bases(log)[0]) == ((start, start), start)
+
+
 def test_what_is_not_in_the_bucket_or_not_stable_stays() -> None:
     log = tiered_log(Desk(), local_retention_bytes=0)
     second, active = log.segments[1].base_offset, log.segments[-1].base_offset
