@@ -154,8 +154,12 @@ class BucketRecoveries:
         }
 
     def note_lost(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        """Note that a lost log had offsets below ``end_offset``, for the report."""
-        self._lost_ends[topic_partition] = end_offset
+        """Note that a lost log had offsets below ``end_offset``.
+
+        The empty log in its place may be lost as well, before it leads.
+        """
+        known = self._lost_ends.get(topic_partition, NO_OFFSET)
+        self._lost_ends[topic_partition] = max(known, end_offset)
 
     async def may_take_role(self, partition: Partition, state: PartitionImage) -> bool:
         """Whether the partition may take the role of ``state``; its log is started anew if needed.

@@ -65,6 +65,7 @@ PINNED = {
     1010159: "a lookup by time was to know of what was committed after it was asked for",
     1010235: "logs that began anew were lost before one led, and no replica ever led again",
     1010509: "files of a topic that had left the bucket went before the log start was noted",
+    1016001: "a log that was found gone when there was no leader any more was never given up",
     1010187: "a lost log was blamed for its start, which was behind all used offsets",
 }
 

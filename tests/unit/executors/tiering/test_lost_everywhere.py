@@ -165,6 +165,35 @@ def test_logs_that_began_anew_may_be_lost_too_before_one_of_them_leads() -> None
     run_tiered(test)
 
 
+def test_directories_that_are_lost_while_there_is_no_leader_begin_anew_as_well() -> None:
+    """The last replica finds that its log is gone when the controller counts on no log any more."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        await until(lambda: len(tiered.partition.state.isr) == 2)  # type: ignore[union-attr]
+        await tiered.fill(40)
+        await tiered.tier()
+        end = tiered.partition.log.tiered_end_offset
+        leader = tiered.leader
+        assert leader is not None
+        last = leader.options.broker_id
+        behind = 3 - last
+        await tiered.rig.stop_broker(behind)
+        await tiered.rig.lose_power(last)
+        for broker_id in (last, behind):
+            tiered.rig.disk_of(broker_id).remove_folder(PARTITION_DIR % broker_id)
+        await tiered.rig.start_broker(last, new=False)
+        state = tiered.rig.control.image.partition(TP)
+        assert state is not None
+        assert (state.leader, state.isr, state.eligible, state.last_known) == (-1, (), (), ())
+        await tiered.rig.start_broker(behind, new=False)
+        await until(lambda: tiered.leader is not None)
+        assert tiered.rig.control.status()["unclean_recoveries"] == 1
+        await goes_on(tiered, end)
+
+    run_tiered(test)
+
+
 def test_a_loss_of_power_behind_the_recovery_changes_nothing() -> None:
     async def test(tiered: TieredRig) -> None:
         await tiered.start()
@@ -296,6 +325,30 @@ def test_offsets_go_on_behind_a_lost_log_of_which_nothing_was_copied() -> None:
         await tiered.fill(20)
         await tiered.tier()
         assert await tiered.read_all(3) == tiered.values[3:]
+
+    run_tiered(test, log_dir_check_interval_ms="20")
+
+
+def test_a_log_that_is_lost_twice_goes_on_behind_the_offsets_of_the_first_time() -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start(2)
+        await until(lambda: len(tiered.partition.state.isr) == 2)  # type: ignore[union-attr]
+        leader = tiered.leader
+        assert leader is not None
+        last = leader.options.broker_id
+        behind = 3 - last
+        await tiered.fill(3)
+        await tiered.rig.lose_power(behind)
+        await tiered.rig.report_broker_death(behind)
+        wipe(tiered, behind)
+        for _ in range(2):
+            before = tiered.partition_at(leader)
+            tiered.rig.disk_of(last).remove_folder(PARTITION_DIR % last)
+            await until(lambda before=before: tiered.partition_at(leader) not in (None, before))
+        await tiered.rig.start_broker(behind)
+        await until(lambda: tiered.leader is leader)
+        log = tiered.partition.log
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
 
     run_tiered(test, log_dir_check_interval_ms="20")
 
