@@ -1,8 +1,8 @@
 """Checkers after recoveries from the bucket alone: what may be gone, and what may not."""
 
 from sparklog.remote_log.manifest_records import LogStartMoved
-from tests.simulation.checkers import decisions, deletions
-from tests.simulation.events import BrokerDied, HighWatermarkSeen, ReplicaEnd, SeenBatch
+from tests.simulation.checkers import decisions, deletions, elections
+from tests.simulation.events import BrokerDied, HighWatermarkSeen, LogLost, ReplicaEnd, SeenBatch
 from tests.simulation.events import ReplicaSeen as Seen
 from tests.simulation.final_state import FinalLog, FinalState
 from tests.simulation.history import AnyEvent, History
@@ -69,6 +69,15 @@ def test_a_lost_log_without_records_in_the_bucket_begins_behind_the_used_offsets
     assert check(18, told_end(18), copied, *wiped()) == wrong(18)
     deleted = manifest.commit(LogStartMoved(log_start_offset=10))
     assert check(18, told_end(18), copied, deleted, *wiped()) == []
+
+
+def test_a_replica_that_is_elected_without_its_log_has_not_copied_it() -> None:
+    """Its broker tells of the loss later, and another replica goes on behind the bucket."""
+    told = Told()
+    events = [*wiped(told)[:-1], committed(told.now(2, (2,))), committed(told.now(-1, ()))]
+    again = committed(registered(2), told.now(1, (1,)))
+    lost = [LogLost(broker=each, log=LOG, whole=True) for each in (1, 2, 3)]
+    assert elections.check(History.of(TIERED, *lost, *events, again), FinalState()) == []
 
 
 # transactions that were open where the bucket ends

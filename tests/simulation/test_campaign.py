@@ -66,6 +66,8 @@ PINNED = {
     1010235: "logs that began anew were lost before one led, and no replica ever led again",
     1010509: "files of a topic that had left the bucket went before the log start was noted",
     1016001: "a log that was found gone when there was no leader any more was never given up",
+    1010464: "a reader began at offset 0 of a lost log, which began behind all used offsets",
+    1010523: "a replica that was elected without its log was taken to have copied it",
     1010187: "a lost log was blamed for its start, which was behind all used offsets",
 }
 

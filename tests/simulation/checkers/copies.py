@@ -344,9 +344,11 @@ class _Walk:
         if is_moved and before.leader != NO_NODE:
             # The leader has taken in who was missing, and goes in the same commit.
             copies.complete |= set(state.isr)
+        counted = {*before.isr, *before.eligible}
         if elected and state.leader not in copies.complete:
             self._recover(copies, at, now_ms, state.leader)
-        for broker_id in set(state.isr) - {*before.isr, *before.eligible}:
+            counted.add(state.leader)  # it has copied nothing
+        for broker_id in set(state.isr) - counted:
             if state.leader_epoch <= copies.lost_in.get(broker_id, -1):
                 continue  # by what it had fetched before its log was lost
             copies.lost_in.pop(broker_id, None)

@@ -101,7 +101,10 @@ def _kept(answer: Fetched, offset: int) -> tuple[tuple[tuple[int, bytes | None],
 
 
 async def read_committed_log(cluster: ClusterClient, log: LogId) -> CommittedLog:
-    """All that a reader of committed records gets of a log, up to its end if it can."""
+    """All that a reader of committed records gets of a log, up to its end if it can.
+
+    A log that was lost may begin behind the offsets that it had used.
+    """
     data_client, tp = DataClient(cluster), tp_of(log)
     records: dict[int, bytes | None] = {}
     end = offset = stable = empty = 0
@@ -113,6 +116,10 @@ async def read_committed_log(cluster: ClusterClient, log: LogId) -> CommittedLog
                 {tp: int(OffsetSpec.LATEST)}, isolation=isolation, timeout_s=LAST_TIMEOUT_S
             )
             end, stable = (found[tp].offset, stable) if not isolation else (end, found[tp].offset)
+        first = await data_client.list_offsets(
+            {tp: int(OffsetSpec.EARLIEST)}, timeout_s=LAST_TIMEOUT_S
+        )
+        offset = first[tp].offset
         while offset < stable:
             answer = await data_client.fetch(
                 tp, offset, isolation=Isolation.READ_COMMITTED, timeout_s=LAST_TIMEOUT_S
