@@ -30,7 +30,9 @@ def reads_in_a_row(
     """Up to ``count`` reads, at least one, each from the end of the one before it on.
 
     Each has whole batches of ``max_bytes`` at most, or one batch, from the one that holds its
-    offset on.  ``takes_files``: the caller reads the files that a read names, or asks again.
+    offset on, and below the end of ``offsets``: the leader's files begin there, and after an
+    unclean election a segment may go on with records that the leader does not have.
+    ``takes_files``: the caller reads the files that a read names, or asks again.
 
     Raises the error of the first read, and ends at that of another; who asks for it gets it.
     KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the offset, or it lies below the log start.
@@ -48,7 +50,7 @@ def reads_in_a_row(
             offset,
             max_bytes,
             count - len(found),
-            end_offset=segment.next_offset,
+            end_offset=min(segment.next_offset, offsets.stop),
             with_aborted=with_aborted,
             takes_files=takes_files,
         )

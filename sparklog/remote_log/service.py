@@ -49,7 +49,7 @@ from sparklog.remote_log.states import (
 from sparklog.remote_log.sweep import SweptOrphans, SweptTopic
 from sparklog.remote_log.takeover import LeaderLog, MissingManifestError, ShortLineageError
 from sparklog.storage_backends.base import FileHalf, MissingPathError, StorageBackend
-from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
+from sparklog.types import MAX_INT64, NO_LEADER_EPOCH, NO_OFFSET, OffsetTimestamp
 from sparklog.wire.records.batch import Buffer
 
 __all__ = [
@@ -348,7 +348,7 @@ class RemoteLogService:
 
         See ``read_several``.
         """
-        [found] = self.read_several(partition, range(offset, offset + 1), max_bytes, 1, **how)
+        [found] = self.read_several(partition, range(offset, MAX_INT64), max_bytes, 1, **how)
         return found
 
     def read_several(
