@@ -50,7 +50,7 @@ def reads_in_a_row(
             offset,
             max_bytes,
             count - len(found),
-            end_offset=min(segment.next_offset, offsets.stop),
+            end_offset=min(segment.next_offset, max(offsets.stop, offset + 1)),
             with_aborted=with_aborted,
             takes_files=takes_files,
         )
