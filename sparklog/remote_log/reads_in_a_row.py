@@ -6,7 +6,7 @@ Owns: where each read begins, and which error counts.  Must not know how a segme
 from collections.abc import Callable
 from typing import TypeAlias
 
-from sparklog.errors import SparklogError
+from sparklog.errors import SparklogError, StorageError
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import RemoteSegment
@@ -35,6 +35,7 @@ def reads_in_a_row(
     ``takes_files``: the caller reads the files that a read names, or asks again.
 
     Raises the error of the first read, and ends at that of another; who asks for it gets it.
+    StorageError: the batch at the offset goes on above the end of ``offsets``.
     KafkaError(OFFSET_OUT_OF_RANGE): no segment holds the offset, or it lies below the log start.
     """
     offset, found = offsets.start, list[RemoteRead]()
@@ -45,17 +46,24 @@ def reads_in_a_row(
 
     def use(segment: RemoteSegment) -> list[RemoteRead]:
         more: list[RemoteRead] = []
+        end = min(segment.next_offset, offsets.stop)
         reads = reader_of(segment).reads(
             segment,
             offset,
             max_bytes,
             count - len(found),
-            end_offset=min(segment.next_offset, max(offsets.stop, offset + 1)),
+            end_offset=end,
             with_aborted=with_aborted,
             takes_files=takes_files,
         )
         try:
             for read in reads:
+                if read.next_offset <= offset and end < segment.next_offset:
+                    raise StorageError(
+                        f"the batch at offset {offset} in segment {segment.segment_id} ends above "
+                        f"{offsets.stop}, where the leader's files begin: the leader has not taken "
+                        "the manifest over yet"
+                    )
                 more.append(read._replace(data=bytes(read.data)))
                 if read.next_offset >= offsets.stop:
                     break
