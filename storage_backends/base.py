@@ -297,6 +297,14 @@ class StorageBackend(ABC):
         """
         return 0
 
+    def remove_old_leftovers(self, folder: str, until_ms: int) -> int:
+        """``remove_leftovers`` of files that were last written at ``until_ms`` or earlier.
+
+        The time is that of the store's clock, in milliseconds since the epoch.  Where a store does
+        not tell the age of unfinished uploads, none is removed.
+        """
+        return 0
+
 
 class FileHalf(StorageBackend):
     """A store of files: one that has the second half of the operations, too.
@@ -308,13 +316,6 @@ class FileHalf(StorageBackend):
     @abstractmethod
     def open(self, path: str, create: bool = False) -> FileHandle:
         """Open a file to read and write; ``create`` makes a missing file in an existing folder."""
-
-    def remove_old_leftovers(self, folder: str, until_ms: int) -> int:
-        """``remove_leftovers`` of files that were last written at ``until_ms`` or earlier.
-
-        The time is that of the store's clock, in milliseconds since the epoch.
-        """
-        return 0
 
     @abstractmethod
     def make_folder(self, path: str) -> None:

@@ -34,8 +34,10 @@ class BucketEnds:
         Raises SparklogError, also when the bucket has had another leader since ``leader_epoch``.
         """
         key = remote_partition(partition)
-        require_later((leader_epoch, self._nonce()), await self._remote.call("leader", key))
-        remote: RemoteLogState = await self._remote.call("state", key)
+        last: tuple[int, str]
+        remote: RemoteLogState
+        last, remote = await self._remote.call("leader_and_state", key)
+        require_later((leader_epoch, self._nonce()), last)
         if remote.segments:
             state = await self._state_at(key, remote.end_offset)
             return tiered_start(remote.log_start_offset, without_damage(state))

@@ -314,10 +314,8 @@ class RemoteLogService:
             manifest = manifest_log.confirm_leadership()
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
         self._remote.delete_many([f"{folder}/{name}" for name in orphans])
-        deleted = len(orphans)
-        if isinstance(self._remote, FileHalf):
-            deleted += self._remote.remove_old_leftovers(folder, now_ms - age_ms)
-        return SweptOrphans(deleted=deleted, unknown=unknown)
+        leftovers = self._remote.remove_old_leftovers(folder, now_ms - age_ms)
+        return SweptOrphans(deleted=len(orphans) + leftovers, unknown=unknown)
 
     # -- topics, for the control plane
 
@@ -335,10 +333,14 @@ class RemoteLogService:
         """The state as of now, for any broker."""
         return self._manifests.look(partition, state_of, refreshes=True)
 
-    def leader(self, partition: RemotePartition) -> tuple[int, str]:
-        """Leader epoch and nonce of the leader that took the manifest over last."""
+    def leader_and_state(
+        self, partition: RemotePartition
+    ) -> tuple[tuple[int, str], RemoteLogState]:
+        """Leader epoch and nonce of the leader that took the manifest over last, and ``state``."""
         return self._manifests.look(
-            partition, lambda each: (each.leader_epoch, each.leader_nonce), refreshes=True
+            partition,
+            lambda each: ((each.leader_epoch, each.leader_nonce), state_of(each)),
+            refreshes=True,
         )
 
     def read(
