@@ -253,7 +253,11 @@ class Replica:
                     raise log.out_of_range(offset)
                 if by_follower:
                     raise log.moved_to_tiered_storage(offset)
-                return self._remote_read(end, wanted=offset < end and (max_bytes > 0 or min_one))
+                # The bucket may have more than the end allows, if a recovery has lost markers.  The
+                # read waits then: the leader is about to append them.
+                is_bounded = end >= log.local_log_start_offset
+                wanted = is_bounded and offset < end and (max_bytes > 0 or min_one)
+                return self._remote_read(end, wanted=wanted)
             if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):
@@ -296,23 +300,22 @@ class Replica:
         None when no readable record has such a timestamp.  Call ``require_leader`` first, and again
         afterwards if some of the steps ran in another thread.
         """
-        end = self.readable_end(isolation)
         if timestamp == OffsetSpec.LATEST:
             self._require_known_end()
+            end = self.readable_end(isolation)
             return OffsetTimestamp(offset=end, leader_epoch=self.leader_epoch)
         found = yield from look_up(self.log, timestamp)
-        return found if timestamp in _STARTS else self._found_below(end, found)
+        return found if timestamp in _STARTS else self.readable(found, isolation)
 
     def readable(
         self, found: OffsetTimestamp | None, isolation: Isolation
     ) -> OffsetTimestamp | None:
-        """What a search in the bucket has found, or None where the client may not read yet."""
-        return self._found_below(self.readable_end(isolation), found)
+        """What a search has found, or None where the client may not read yet.
 
-    def _found_below(
-        self, end_offset: int, found: OffsetTimestamp | None
-    ) -> OffsetTimestamp | None:
-        if found is not None and found.offset >= end_offset:
+        The end is the one of now: during the search a new leader may have found out what its
+        predecessor had let clients read.
+        """
+        if found is not None and found.offset >= self.readable_end(isolation):
             self._require_known_end()
             return None
         return found

@@ -1,11 +1,12 @@
 """The order of an append: role, checks, producer state, write, high watermark, acknowledgement."""
 
 from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.steps import run_through
+from sparklog.executors.log.steps import Steps, run_through
 from sparklog.executors.partition import (
     Appended,
     CompleteDelayedDeleteRecords,
@@ -241,6 +242,26 @@ def test_a_new_leader_hides_its_end_until_the_high_watermark_is_there(
         assert caught.value.code == ErrorCode.OFFSET_NOT_AVAILABLE
     partition.update_follower_fetch_state(2, 2)
     assert find(partition, OffsetSpec.LATEST) == OffsetTimestamp(offset=2, leader_epoch=2)
+
+
+def finish(search: Steps[OffsetTimestamp | None], work: Callable[[], Any]) -> NoReturn:
+    while True:
+        work = search.send(work())
+
+
+def test_a_search_that_a_new_leader_began_too_early_finds_what_it_knows_at_the_end(
+    open_partition: Open,
+) -> None:
+    partition = open_partition(led(replicas=(1, 2), isr=(1, 2)))
+    append(partition, batch(b"a", b"b"), acks=1)
+    partition.make_leader_or_follower(led(epoch=1, leader=2, replicas=(1, 2), isr=(1, 2)), 0)
+    partition.make_leader_or_follower(led(epoch=2, replicas=(1, 2), isr=(1, 2)), 0)
+    search = partition.find_offset(NOW)
+    work = next(search)
+    partition.update_follower_fetch_state(2, 2)
+    with pytest.raises(StopIteration) as ended:
+        finish(search, work)
+    assert ended.value.value.offset == 0
 
 
 def test_retries_of_an_idempotent_producer_are_written_once(open_partition: Open) -> None:
