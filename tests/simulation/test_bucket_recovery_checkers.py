@@ -1,12 +1,24 @@
 """Checkers after recoveries from the bucket alone: what may be gone, and what may not."""
 
+from dataclasses import replace
+
+from sparklog.metadata import PartitionChanged
 from sparklog.remote_log.manifest_records import LogStartMoved
 from tests.simulation.checkers import decisions, deletions, elections
+from tests.simulation.checkers.copies import follow
 from tests.simulation.events import BrokerDied, HighWatermarkSeen, LogLost, ReplicaEnd, SeenBatch
 from tests.simulation.events import ReplicaSeen as Seen
 from tests.simulation.final_state import FinalLog, FinalState
 from tests.simulation.history import AnyEvent, History
-from tests.simulation.partition_story import LOG, NAME, Told, committed, created, registered
+from tests.simulation.partition_story import (
+    LOG,
+    NAME,
+    STATE,
+    Told,
+    committed,
+    created,
+    registered,
+)
 from tests.simulation.tier_events import TierBatch
 from tests.simulation.tier_story import FIRST, Manifest, batch, began, segment
 from tests.simulation.transaction_events import (
@@ -78,6 +90,22 @@ def test_a_replica_that_is_elected_without_its_log_has_not_copied_it() -> None:
     again = committed(registered(2), told.now(1, (1,)))
     lost = [LogLost(broker=each, log=LOG, whole=True) for each in (1, 2, 3)]
     assert elections.check(History.of(TIERED, *lost, *events, again), FinalState()) == []
+
+
+def test_who_joins_with_a_move_that_began_before_its_log_was_lost_has_not_copied_it() -> None:
+    """The leader completes the move, and knows by then only what the replica had fetched."""
+    moving = replace(STATE, replicas=(2, 3), adding=(2,), removing=(3,), isr=(3,), leader=3)
+    moved = replace(
+        moving, replicas=(2,), adding=(), removing=(), isr=(2,), leader=2, leader_epoch=1
+    )
+    lost = LogLost(broker=2, log=LOG, whole=True)
+
+    def damaged(*events: AnyEvent) -> set[int]:
+        change = committed(PartitionChanged(topic="t", partition=0, state=moved))
+        return follow(History.of(created(state=moving), *events, change))[LOG].damaged
+
+    assert damaged(lost) == {2}
+    assert damaged() == damaged(lost, committed(registered(2))) == set()
 
 
 # transactions that were open where the bucket ends

@@ -5,7 +5,7 @@ from dataclasses import replace
 from sparklog.types import NO_LEADER_EPOCH
 from tests.simulation.checkers import times
 from tests.simulation.compaction_events import TimeLookedUp
-from tests.simulation.events import DeleteRecordsInvoked
+from tests.simulation.events import DeleteRecordsInvoked, RecordsDeleted
 from tests.simulation.final_state import FinalBatch, FinalLog, FinalState
 from tests.simulation.history import AnyEvent, History
 from tests.simulation.partition_story import LOG, NAME, Told, committed, created
@@ -63,10 +63,29 @@ def test_a_lookup_by_time_may_skip_what_was_committed_after_the_question() -> No
     assert len(check(3)) == 1
 
 
+def test_a_lookup_by_time_may_skip_what_was_to_be_deleted_up_to_the_high_watermark() -> None:
+    """The leader that had deleted it died, and the next one did not know."""
+    *before, answer = looked_up(25, -1, 1).events
+    assert isinstance(answer, TimeLookedUp)
+    early = replace(answer, timestamp=35)
+
+    def check(*events: AnyEvent) -> list[str]:
+        return times.check(History.of(*before, *events, replace(answer, asked=4)), KEPT)
+
+    asked = DeleteRecordsInvoked(op=1, log=LOG, before=-1)
+    assert len(check()) == 1
+    assert check(asked) == []
+    assert len(check(replace(asked, before=2))) == 1
+    assert check(asked, RecordsDeleted(op=1, low_watermark=5)) == []
+    assert len(check(asked, RecordsDeleted(op=1, low_watermark=4))) == 1
+    unasked = times.check(History.of(*before, early, mark(6), asked), KEPT)
+    assert len(unasked) == 1, "it was asked for later"
+
+
 def test_a_lookup_by_time_skips_no_record_that_only_the_bucket_has() -> None:
     manifest = Manifest()
     first = segment(0, 4, batch(0, 2, max_timestamp=20), batch(2, 4, max_timestamp=30))
-    before = [created(), mark(4), manifest.commit(began()), manifest.commit(first)]
+    before: list[AnyEvent] = [created(), mark(4), *map(manifest.commit, (began(), first))]
     deleted = DeleteRecordsInvoked(op=1, log=LOG, before=2)
     wrong = f"{NAME}: the first record since 15 is said to be at 4, the bucket had"
 

@@ -340,16 +340,18 @@ class _Walk:
         if before.leader != NO_NODE:
             copies.leaderless_since_ms = now_ms
             copies.former_leader = before.leader
+        joined_in = state.leader_epoch
         is_moved = (before.adding or before.removing) and not (state.adding or state.removing)
         if is_moved and before.leader != NO_NODE:
             # The leader has taken in who was missing, and goes in the same commit.
             copies.complete |= set(state.isr)
+            joined_in = before.leader_epoch
         counted = {*before.isr, *before.eligible}
         if elected and state.leader not in copies.complete:
             self._recover(copies, at, now_ms, state.leader)
             counted.add(state.leader)  # it has copied nothing
         for broker_id in set(state.isr) - counted:
-            if state.leader_epoch <= copies.lost_in.get(broker_id, -1):
+            if joined_in <= copies.lost_in.get(broker_id, -1):
                 continue  # by what it had fetched before its log was lost
             copies.lost_in.pop(broker_id, None)
             _end_losses(copies, broker_id, at)

@@ -5,14 +5,14 @@ question and after the answer, and those that are there at the end and were belo
 before the question.  A leader that had been replaced may not know them.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left
 
 from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET
 from tests.simulation.checkers import deletions
 from tests.simulation.checkers.promises import Promises, promises_of
 from tests.simulation.checkers.tiers import Tiers, tiers_of
 from tests.simulation.compaction_events import TimeLookedUp
-from tests.simulation.events import DeleteRecordsInvoked, LogId
+from tests.simulation.events import DeleteRecordsInvoked, LogId, RecordsDeleted
 from tests.simulation.final_state import FinalState
 from tests.simulation.history import NEVER, History
 
@@ -20,7 +20,7 @@ from tests.simulation.history import NEVER, History
 def check(history: History, final: FinalState) -> list[str]:
     promises, tiers = promises_of(history), tiers_of(history)
     logs = {log: _Times(log, final) for log in final.logs}
-    starts = _Starts(history, promises)
+    starts = _Starts(history, promises, tiers)
     found: list[str] = []
     for at, answer in history.each(TimeLookedUp):
         where = (
@@ -28,7 +28,8 @@ def check(history: History, final: FinalState) -> list[str]:
             f"{answer.offset}"
         )
         is_known = answer.leader_epoch != NO_LEADER_EPOCH and not promises.is_stale(answer)
-        skipped = _skipped(promises, tiers, starts.highest(answer.log, at), at, answer)
+        start = starts.highest(answer.log, at)
+        skipped = _skipped(promises, tiers, start, at, answer)
         if is_known and skipped is not None:
             found.append(f"{where}, the bucket had {skipped}")
             continue
@@ -41,7 +42,7 @@ def check(history: History, final: FinalState) -> list[str]:
         if not is_known:
             continue
         end = tiers.high_watermark(answer.log, answer.asked - 1)
-        first = times.first(answer.timestamp, end)
+        first = times.first(answer.timestamp, start, end)
         if first < (NEVER if answer.offset == NO_OFFSET else answer.offset):
             found.append(f"{where}, offset {first} of {times.known[first]} could be read before")
     return found
@@ -70,19 +71,29 @@ def _skipped(
 
 
 class _Starts:
-    """Where the logs may start at most, by what was asked for."""
+    """Where the logs may start at most, by what was asked for.
 
-    def __init__(self, history: History, promises: Promises) -> None:
-        self._asked: dict[LogId, list[tuple[int, int]]] = {}
+    A crash may undo a deletion that was not answered, so the log may start lower at the end.
+    """
+
+    def __init__(self, history: History, promises: Promises, tiers: Tiers) -> None:
+        self._tiers = tiers
+        self._asked: dict[LogId, list[tuple[int, DeleteRecordsInvoked]]] = {}
         for at, asked in history.each(DeleteRecordsInvoked):
-            before = NEVER if asked.before == NO_OFFSET else asked.before
-            self._asked.setdefault(asked.log, []).append((at, before))
+            self._asked.setdefault(asked.log, []).append((at, asked))
+        self._answered = {each.op: each.low_watermark for _, each in history.each(RecordsDeleted)}
         self._retained = set(deletions.retained_topics(history, promises))
 
     def highest(self, log: LogId, at: int) -> int:
         if log.topic_id in self._retained:
             return NEVER
-        return max((before for when, before in self._asked.get(log, ()) if when <= at), default=0)
+        asked = (each for when, each in self._asked.get(log, ()) if when <= at)
+        return max((self._highest(each, at) for each in asked), default=0)
+
+    def _highest(self, asked: DeleteRecordsInvoked, at: int) -> int:
+        if asked.before != NO_OFFSET:
+            return asked.before
+        return self._answered.get(asked.op, self._tiers.high_watermark(asked.log, at))
 
 
 class _Times:
@@ -93,7 +104,8 @@ class _Times:
         self.known = {o: time for o, time in state.timestamps().items() if o >= state.start}
         self._offsets = sorted(self.known)
 
-    def first(self, timestamp: int, end: int) -> int:
-        """The first offset below ``end`` with at least this timestamp; NEVER without one."""
-        below = self._offsets[: bisect_right(self._offsets, end - 1)]
-        return next((offset for offset in below if self.known[offset] >= timestamp), NEVER)
+    def first(self, timestamp: int, start: int, end: int) -> int:
+        """The first offset in [start, end) with at least this timestamp; NEVER without one."""
+        low, high = (bisect_left(self._offsets, each) for each in (start, end))
+        readable = self._offsets[low:high]
+        return next((offset for offset in readable if self.known[offset] >= timestamp), NEVER)

@@ -56,7 +56,7 @@ async def revive(scene: Scene, name: str) -> None:
     """What only an operator can: give up the records of a partition of which no disk is left."""
     async with await scene.world.cluster_client(name) as cluster:
         for log in scene.kept_logs:
-            while is_gone(scene, log):
+            while is_gone(scene, log) and not _is_led(scene, log):
                 await ask_unclean(scene, cluster, log)
                 await asyncio.sleep(1)
 
@@ -75,6 +75,14 @@ def is_gone(scene: Scene, log: LogId) -> bool:
     copies = follow(scene.history)[log]
     cut = copies.failed & copies.lost_spans.keys()
     return copies.holders <= copies.emptied | cut
+
+
+def _is_led(scene: Scene, log: LogId) -> bool:
+    """Whether a replica leads.  It may go on behind the bucket, alone, and nobody has more."""
+    host = scene.world.brokers.get(scene.leader(log))
+    broker = host.broker if host is not None else None
+    led = broker.replica_manager.get(tp_of(log)) if broker is not None else None
+    return led is not None and led.is_leader
 
 
 async def probe(scene: Scene, name: str) -> None:
