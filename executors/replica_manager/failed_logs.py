@@ -10,11 +10,13 @@ more, and the broker copies the leader's log.  Where no other replica can lead, 
 
 A lost log is *gone* if no log file is left of it, or if ``lost.logs.accept`` accepts its loss.  The
 controller takes such a replica of a tiered partition out of every set even if no other can lead.
-Then the broker makes an empty log in its place, and reports that (``log_end_reports``).
+Then the broker makes an empty log in its place, and reports that (``log_end_reports``).  So it does
+if nothing is left of any of several replicas of another partition, which an unclean election may
+let one of them lead then.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -113,11 +115,23 @@ class FailedLogs:
         states = ((tp, image.partition(tp)) for tp in self._failed)
         return [tp for tp, state in states if state is not None and self.may_copy(tp, state)]
 
-    def given_up(self, image: ClusterImage) -> list[TopicPartition]:
+    def given_up(
+        self, image: ClusterImage, is_tiered: Callable[[str], bool]
+    ) -> list[TopicPartition]:
         """The gone logs of partitions that have no leader, because the controller counts on none of
-        these logs any more."""
+        these logs any more.
+
+        If no bucket has its records either, a partition is given up only if the controller counts
+        on no replica at all.  What an only replica held is not replaced.
+        """
         states = ((tp, image.partition(tp)) for tp in self._failed)
-        return [tp for tp, state in states if state is not None and self._is_given_up(tp, state)]
+        return [
+            tp
+            for tp, state in states
+            if state is not None
+            and self._is_given_up(tp, state)
+            and (is_tiered(tp.topic) or (len(state.replicas) > 1 and not _known(state)))
+        ]
 
     def accept(self, topic_partition: TopicPartition) -> None:
         """The operator accepts the loss of what is left of a lost log."""
@@ -172,7 +186,12 @@ class FailedLogs:
 
     def _is_out(self, state: PartitionImage) -> bool:
         """Whether the controller has taken the replica out of every set."""
-        return self._node_id not in (*state.isr, *state.eligible, *state.last_known)
+        return self._node_id not in _known(state)
+
+
+def _known(state: PartitionImage) -> tuple[int, ...]:
+    """The replicas that the controller counts on."""
+    return (*state.isr, *state.eligible, *state.last_known)
 
 
 def _remedy(topic_partition: TopicPartition, state: PartitionImage | None, node_id: int) -> str:

@@ -74,7 +74,7 @@ class ImageApplier:
             due = (
                 self._opener.unopened
                 or failed.replaceable(image)
-                or failed.given_up(image)
+                or self._remover.given_up()
                 or self._recoveries.answered
             )
             if not due or self._applied != (image.version, True):

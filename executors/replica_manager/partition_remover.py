@@ -66,17 +66,21 @@ class PartitionRemover:
                 self._forget_topic(tp.topic)
         await self._log_manager.delete(doomed, keep=keep)
 
+    def given_up(self) -> list[TopicPartition]:
+        """The logs that begin anew because there is nothing that they could be copied from."""
+        return self._partitions.failed.given_up(self._partitions.image, self._is_tiered)
+
     async def replace_lost_logs(self, config: BrokerConfig) -> None:
         """Make room for new logs in place of lost ones.
 
         A log is replaced if another replica leads, or if ``lost.logs.accept`` gives up its records.
-        A tiered log is also replaced if the controller has given it up: it is empty then, and its
+        A log is also replaced if nothing is left of it and the controller has given it up.  The
         records in the bucket are taken over by the replica that leads.
         """
         image, failed_logs = self._partitions.image, self._partitions.failed
         lost = self._log_manager.lost
         accepted = await self._accepted(config)
-        given_up = [tp for tp in failed_logs.given_up(image) if self._is_tiered(tp.topic)]
+        given_up = self.given_up()
         for tp in (*failed_logs.replaceable(image), *given_up, *accepted):
             partition, failed = self._partitions.remove(tp), failed_logs.get(tp)
             if partition is not None:
