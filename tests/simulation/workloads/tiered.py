@@ -52,9 +52,11 @@ def configs(chance: random.Random, *, retained: bool = False) -> dict[str, str]:
 
 
 async def settle(scene: Scene) -> None:
-    """After the healing: until the leaders of tiered partitions have taken their manifests over.
+    """After the healing: until the leaders of tiered partitions have taken their manifests over,
+    and their log starts with them.
 
-    Before that a leader that was killed may show a log start from before its last checkpoint.
+    Before that a leader that was killed may show a log start from before its last checkpoint.  It
+    takes what is above its high watermark at a later look.
     """
     began_ms = scene.now_ms
     while scene.world.bucket is not None and scene.now_ms - began_ms < SETTLE_MS:
@@ -69,7 +71,9 @@ def _has_begun(scene: Scene, log: LogId) -> bool:
     if broker is None or broker.tiering is None:
         return False
     led = broker.tiering.manager._led.get(tp_of(log))
-    return led is not None and led.state is not None and led.leader_epoch == _epoch(scene, log)
+    if led is None or led.state is None or led.leader_epoch != _epoch(scene, log):
+        return False
+    return led.partition.log.log_start_offset >= led.state.log_start_offset
 
 
 def _epoch(scene: Scene, log: LogId) -> int:
