@@ -191,7 +191,9 @@ class LogLoader:
             trusted.load_active(self.segments[-1])
         else:
             recovery.recover(first_untrusted)
-        if not self.epochs_known:
+        if self.epochs_known:
+            recovery.learn_first_epochs(self.log_start_offset)
+        else:
             recovery.learn_epochs()
         self._align_with_end(recovery.promised_end)
         trusted.load_txn_indexes(self.segments)

@@ -11,6 +11,7 @@ clean stop everything was flushed.
 
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from sparklog.config import TopicConfig
 from sparklog.errors import CorruptLogError
@@ -176,6 +177,24 @@ class LogRecovery:
         for segment in self._segments:
             for header, _ in segment.batches_from(segment.base_offset):
                 self._note_epoch(header)
+
+    def learn_first_epochs(self, log_start_offset: int) -> None:
+        """Learn the epochs of the records below the first known one.
+
+        A crash may bring back records below the log start, whose epochs are forgotten: the epochs
+        may be flushed before the checkpoint of the log start is.
+        """
+        if not self._epochs.entries:
+            return
+        known_from = self._epochs.entries[0].start_offset
+        if known_from <= max(log_start_offset, self._segments[0].base_offset):
+            return
+        found = EpochCache()
+        for segment in self._segments:
+            if segment.base_offset < known_from:
+                headers = (header for header, _ in segment.batches_from(segment.base_offset))
+                found.assign_all(takewhile(lambda each: each.base_offset < known_from, headers))
+        self._epochs.take_over(found.entries, known_from)
 
     def _flushed_end(self, index: int) -> int | None:
         """Where a segment ends that was flushed whole; None for a segment that may be torn."""

@@ -93,6 +93,22 @@ def test_lost_epochs_are_learnt_from_the_log(desk: Desk, damage: bytes | None) -
         ]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_epochs_of_records_that_a_crash_has_brought_back_are_learnt(
+    desk: Desk, clean: bool
+) -> None:
+    """The epochs were flushed when the log started at 20, the log start was not."""
+    log = desk.open()
+    for n in range(40):
+        put(log, n, leader_epoch=n // 15)
+    assert len(log.segments) == 2
+    log.leader_epochs.truncate_from_start(20, 40)
+    log.close(0)
+    for log_start, expected in ((0, [(0, 0), (1, 15), (2, 30)]), (17, [(1, 17), (2, 30)])):
+        log = desk.open(log_start_offset=log_start, clean=clean)
+        assert [(e.epoch, e.start_offset) for e in log.leader_epochs.entries] == expected
+
+
 def test_an_epoch_that_began_in_the_lost_tail_is_forgotten(desk: Desk) -> None:
     log = desk.open()
     sizes = [len(put(log, n, leader_epoch=n // 5)) for n in range(10)]
