@@ -123,8 +123,8 @@ class BucketRecoveries:
         self._now_ms = now_ms
         self.find_end: FindEnd = no_bucket
         self.find_aborted: FindAborted = no_outcomes
-        #: What ``role_taken`` needs for the partitions whose hanging transactions it ends.
-        self._aborted: dict[TopicPartition, Container[tuple[int, int]]] = {}
+        #: The aborted ones among the hanging transactions that are to be ended in a leader epoch.
+        self._aborted: dict[TopicPartition, tuple[int, Container[tuple[int, int]]]] = {}
         self._looks: dict[TopicPartition, _Look] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._lost_ends: dict[TopicPartition, int] = {}
@@ -167,7 +167,8 @@ class BucketRecoveries:
         If not, a look into the bucket has begun, and the partition is among ``waiting``.
         """
         tp = partition.topic_partition
-        self._aborted.pop(tp, None)
+        if tp in self._aborted and self._aborted[tp][0] != state.leader_epoch:
+            del self._aborted[tp]
         if self._may_be_due(partition, state):
             # The log is another one afterwards.
             await self._truncations.wait_for_truncation(tp)
@@ -185,7 +186,7 @@ class BucketRecoveries:
             self._looks[tp] = look
             return False
         if look.aborted is not None:
-            self._aborted[tp] = look.aborted
+            self._aborted[tp] = look.leader_epoch, look.aborted
             return True
         try:
             await self._go_on(look)
@@ -201,10 +202,13 @@ class BucketRecoveries:
         return True
 
     def role_taken(self, partition: Partition) -> None:
-        """End the hanging transactions of a partition that leads since ``may_take_role``."""
+        """End the hanging transactions of a partition that leads since ``may_take_role``.
+
+        What the disk refuses is tried again while the partition leads.
+        """
         tp = partition.topic_partition
-        aborted = self._aborted.pop(tp, None)
-        if aborted is None or not partition.is_leader:
+        leader_epoch, aborted = self._aborted.get(tp, (NO_LEADER_EPOCH, ()))
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
             return
         ended = 0
         try:
@@ -214,12 +218,18 @@ class BucketRecoveries:
         except KafkaError as error:
             logger.error("transactions of %s hang: %s", tp, error)
             self._on_failure(tp)
+            if partition.log.offline is None:
+                asyncio.get_running_loop().call_later(RETRY_S, self.role_taken, partition)
+        else:
+            del self._aborted[tp]
         self._counts.transactions += ended
-        logger.warning(
-            "%s in %s, whose markers are lost: the leader has ended them as the remote_dir says",
-            counted(ended, "transaction"),
-            tp,
-        )
+        if ended:
+            logger.warning(
+                "%s in %s, whose markers are lost: the leader has ended them as the remote_dir "
+                "says",
+                counted(ended, "transaction"),
+                tp,
+            )
 
     async def close(self) -> None:
         """End all looks."""

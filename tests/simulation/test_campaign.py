@@ -72,6 +72,7 @@ PINNED = {
     1012402: "records of a transaction whose marker was lost were read above the stable offset",
     1011575: "no replica of a topic without a bucket ever led again, not even on request",
     1013658: "records that a crash had brought back had no leader epochs, so none was copied",
+    1013987: "a marker that the disk refused once was not repeated while the replica led",
     1011017: "a partition that one replica led from the bucket was given up for ever, unasked",
     1011199: "a replica whose log was lost while a move went on was taken to have copied it",
     1011947: "a lookup by time was to find what a leader had deleted that died of it",

@@ -1,11 +1,15 @@
 """Recoveries from the bucket of partitions whose last transactions had their markers behind it."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.broker import Broker
-from sparklog.executors.partition import Partition
+from sparklog.executors.partition import Appended, Partition
+from sparklog.executors.replica_manager import bucket_recoveries
 from sparklog.executors.tiering.bucket_ends import BucketEnds
 from sparklog.remote_log.names import CLUSTER_FILE, INDEXES_SUFFIX
 from sparklog.types import Isolation
@@ -109,6 +113,27 @@ def test_a_crash_before_the_markers_does_not_leave_the_transactions_hanging() ->
         await tiered.rig.start_broker(1, new=False)
         await goes_on(tiered, end)
 
+    run_tiered(test)
+
+
+def test_markers_that_the_disk_refuses_are_written_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, refused = Partition.end_hanging_transactions, iter((True, True))
+
+    def end(partition: Partition, *args: Any, **more: Any) -> Iterator[Appended]:
+        if next(refused, False):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+        return ended(partition, *args, **more)
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        end_offset = await write_transactions(tiered)
+        await lose_all(tiered, 1)
+        await goes_on(tiered, end_offset)
+        assert (await tiered.rig.status())["remote_recoveries_transactions_ended"] == 2
+        assert next(refused, False) is False
+
+    monkeypatch.setattr(Partition, "end_hanging_transactions", end)
+    monkeypatch.setattr(bucket_recoveries, "RETRY_S", 0.05)
     run_tiered(test)
 
 
