@@ -11,7 +11,7 @@ both cases brokers, clients and the remote_dir may have seen numbers of the lost
   answered as duplicates.
 * Brokers get higher epochs, so that each of them counts as stopped uncleanly.
 * Every partition gets a higher leader epoch and an empty ISR.  Otherwise a leader epoch could begin
-  twice, and a manifest would refuse its new leader.
+  twice, and a manifest would refuse its new leader.  Partitions that are added later begin there.
 
 The skipped ranges of numbers are generous, because numbers cost nothing.
 """
@@ -28,6 +28,7 @@ from sparklog.metadata import (
     ProducerIdsAllocated,
     Record,
     TopicCreated,
+    TopicImage,
 )
 from sparklog.types import (
     CONTROLLER_NODE_ID,
@@ -68,6 +69,17 @@ def raised_numbers(
         *_raised_brokers(image, lost),
         *_raised_partitions(image, lost, any_replica_may_be_complete),
     ]
+
+
+def first_epoch_of_added(topic: TopicImage) -> int:
+    """The first leader epoch of partitions that are added to a topic.
+
+    Partitions of these numbers may have been added in lost commits, and the remote_dir may have
+    their records under the same topic id.  After epochs were skipped, a higher epoch shows which
+    records came first.
+    """
+    highest = max(state.leader_epoch for state in topic.partitions.values())
+    return highest if highest >= EPOCHS_SKIPPED else 0
 
 
 def raised_controller_epoch(known: int, reported: Iterable[int] = (), *, unread: int = 0) -> int:

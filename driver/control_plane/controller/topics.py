@@ -6,7 +6,7 @@ or what settings mean.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sparklog.config import TOPIC_SETTINGS, BrokerConfig, Setting, TopicConfig
@@ -26,6 +26,7 @@ from sparklog.driver.control_plane.controller.decision import Decision, WarnOper
 from sparklog.driver.control_plane.controller.name_collisions import TakenNames
 from sparklog.driver.control_plane.controller.partition_transitions import new_partition
 from sparklog.driver.control_plane.placement import Replicas
+from sparklog.driver.control_plane.skipped_numbers import first_epoch_of_added
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.metadata import (
     ClusterImage,
@@ -337,7 +338,11 @@ def create_partitions(image: ClusterImage, request: CreatePartitionsRequest) -> 
             topic = _require_topic(image, wanted.name)
             check_not_internal(topic.name, "add partitions to it")
             replicas = _replicas_of_added(topic, draft, wanted)
-            partitions = _new_partitions(image, replicas)
+            leader_epoch = first_epoch_of_added(topic)
+            partitions = tuple(
+                replace(each, leader_epoch=leader_epoch)
+                for each in _new_partitions(image, replicas)
+            )
             records.append(PartitionsAdded(topic=wanted.name, partitions=partitions))
         except KafkaError as refusal:
             error = refusal

@@ -6,15 +6,26 @@ from uuid import UUID
 import pytest
 
 from sparklog.driver.control_plane.controller import CountUncleanRecoveries, Decision
+from sparklog.driver.control_plane.controller.topics import create_partitions
 from sparklog.driver.control_plane.first_commit import first_records
 from sparklog.driver.control_plane.skipped_numbers import (
     CONTROLLER_EPOCHS_SKIPPED,
     EPOCHS_SKIPPED,
     PRODUCER_IDS_SKIPPED,
 )
-from sparklog.metadata import ClusterImage, ControllerChanged, PartitionImage
+from sparklog.metadata import (
+    ClusterImage,
+    ControllerChanged,
+    PartitionChanged,
+    PartitionImage,
+    PartitionsAdded,
+)
 from sparklog.runtime_environment import SYSTEM
 from sparklog.types import NO_NODE, Endpoint, TopicPartition
+from sparklog.wire.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+)
 from sparklog.wire.protocol.private import LogEnd, ReportLogEndsRequest
 from tests.unit.driver.control_plane.damaged_journals import image_at
 from tests.unit.driver.control_plane.driver_fakes import (
@@ -135,3 +146,21 @@ def test_an_incomplete_replica_that_is_left_waits_for_the_operator(others: tuple
         restored.begin(broker_id)
     restored.under_test.tick(3_600_000)
     assert restored.state.leader == NO_NODE
+
+
+@pytest.mark.parametrize(("known", "first"), [(3, 0), (EPOCHS_SKIPPED + 3, EPOCHS_SKIPPED + 3)])
+def test_partitions_that_are_added_again_begin_above_the_epochs_of_lost_commits(
+    known: int, first: int
+) -> None:
+    """The remote_dir may have records of partitions that the lost commits had added."""
+    under_test = ControllerUnderTest()
+    under_test.register(1)
+    under_test.create("a")
+    image = under_test.image.copy()
+    state = partition(1, leader_epoch=known)
+    changed = PartitionChanged(topic="a", partition=0, state=state)
+    image.replay_commit(image.version + 1, [changed])
+    wanted = CreatePartitionsTopic(name="a", count=3)
+    [added] = create_partitions(image, CreatePartitionsRequest(topics=(wanted,))).records
+    assert isinstance(added, PartitionsAdded)
+    assert [each.leader_epoch for each in added.partitions] == [first, first]
