@@ -320,7 +320,7 @@ class Broker:
         """See ``RemoteStart``."""
         if self.tiering is None:
             return await no_remote_start(partition, *starts)
-        return await self.tiering.manager.find_start(partition, *starts)
+        return await self.tiering.find_start(partition, *starts)
 
     def _make_group_runtime(self, replica_manager: ReplicaManager) -> CoordinatorRuntime:
         return CoordinatorRuntime(

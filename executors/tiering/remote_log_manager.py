@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 
 from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError
 from sparklog.executors.log import EpochEntry
-from sparklog.executors.partition import Partition, TieredStart, TieredState
+from sparklog.executors.partition import Partition, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
 from sparklog.executors.tiering.copy_plan import copy_lag_bytes, leader_log_of
 from sparklog.executors.tiering.leadership import Leadership, remote_partition
@@ -30,7 +30,6 @@ from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_process import RemoteLogs
 from sparklog.executors.tiering.repeated_looks import repeat
 from sparklog.executors.tiering.segment_copier import SegmentCopier
-from sparklog.executors.tiering.tiered_start import tiered_start, without_damage
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
@@ -439,27 +438,6 @@ class RemoteLogManager:
                     continue
                 log = partition.log
                 log.tiered_end_offset = min(told.tiered_end_offset, log.log_end_offset)
-
-    async def find_start(
-        self, partition: Partition, log_start_offset: int, local_log_start_offset: int
-    ) -> TieredStart:
-        """Where a follower starts whose leader's files begin at ``local_log_start_offset``.
-
-        Raises SparklogError.
-        """
-        while True:
-            state: FollowerState = await self._remote.call(
-                "follower_state",
-                remote_partition(partition),
-                local_log_start_offset,
-                leader_epoch=partition.leader_epoch,
-            )
-            state = without_damage(state)
-            if state.producer_snapshot is not None:
-                break
-            # The state of producers must not be forgotten: the next segment may have it at its end.
-            local_log_start_offset = state.offset + 1
-        return tiered_start(log_start_offset, state)
 
     # small things
 

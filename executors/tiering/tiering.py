@@ -8,6 +8,7 @@ from typing import Any
 
 from sparklog.executors.replica_manager import ReplicaManager, StorageErrorLogger
 from sparklog.executors.tiering.bucket_ends import BucketEnds
+from sparklog.executors.tiering.follower_starts import FollowerStarts
 from sparklog.executors.tiering.leaving import AskReplicas
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
@@ -53,6 +54,7 @@ class Tiering:
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
+        self.find_start = FollowerStarts(remote).find
         ends = BucketEnds(remote, lambda: self.manager.nonce)
         replica_manager.recoveries.find_end = ends.find_end
         replica_manager.recoveries.find_aborted = ends.find_aborted

@@ -403,6 +403,7 @@ class RemoteLogService:
 
         Raises KafkaError(OFFSET_OUT_OF_RANGE): no segment holds that record.
         """
+        self.state(partition)  # its leader may have removed segments in this epoch
         last = local_start - 1
         return self._lookups.in_segment(
             partition,

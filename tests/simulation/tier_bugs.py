@@ -18,6 +18,7 @@ from sparklog.executors.partition import Appended, Effect, Partition, TieredStar
 from sparklog.executors.replica_manager.remote_reads import RemoteReads
 from sparklog.executors.replication.local_starts import LocalStarts
 from sparklog.executors.tiering.copy_plan import Candidate, next_candidate
+from sparklog.executors.tiering.follower_starts import FollowerStarts
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
@@ -231,10 +232,10 @@ def leave_the_bucket_without_asking_the_other_replicas() -> list[Patch]:
 @tier_bug
 def start_a_follower_without_leader_epochs() -> list[Patch]:
     """A follower that starts from the bucket knows no leader epochs below its start."""
-    real = RemoteLogManager.find_start
+    real = FollowerStarts.find
 
-    async def find_start(
-        self: RemoteLogManager,
+    async def find(
+        self: FollowerStarts,
         partition: Partition,
         log_start_offset: int,
         local_log_start_offset: int,
@@ -242,16 +243,16 @@ def start_a_follower_without_leader_epochs() -> list[Patch]:
         found = await real(self, partition, log_start_offset, local_log_start_offset)
         return found._replace(leader_epochs=())
 
-    return [(RemoteLogManager, "find_start", find_start)]
+    return [(FollowerStarts, "find", find)]
 
 
 @tier_bug
 def start_a_follower_without_producers() -> list[Patch]:
     """A follower that starts from the bucket knows no producers of the records there."""
-    real = RemoteLogManager.find_start
+    real = FollowerStarts.find
 
-    async def find_start(
-        self: RemoteLogManager,
+    async def find(
+        self: FollowerStarts,
         partition: Partition,
         log_start_offset: int,
         local_log_start_offset: int,
@@ -259,4 +260,4 @@ def start_a_follower_without_producers() -> list[Patch]:
         found = await real(self, partition, log_start_offset, local_log_start_offset)
         return found._replace(producer_snapshot=None)
 
-    return [(RemoteLogManager, "find_start", find_start)]
+    return [(FollowerStarts, "find", find)]
