@@ -190,6 +190,26 @@ def test_tasks_that_cannot_see_the_folder_read_through_the_brokers(
     assert warning.startswith("t-0: the brokers read the offsets 0 to ")
 
 
+def test_the_brokers_read_before_a_leader_has_taken_the_manifest_over(tmp_path: Path) -> None:
+    """After an unclean election the segments may have other records than its log."""
+
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        tiered.partition.log.tiered_end_offset = 0
+        before = bytes_sent(tiered)
+        assert await rows(tiered) == everything
+        assert bytes_sent(tiered) - before > len(everything) * 50
+        assert tiered.leader is not None
+        assert tiered.leader.tiering is not None
+        tiered.leader.tiering.manager._led.clear()
+        await tiered.leader.tiering.manager.look_after_all()
+        before = bytes_sent(tiered)
+        assert await rows(tiered) == everything
+        assert bytes_sent(tiered) - before < len(everything) * 50
+
+    run_tiered(test, remote_dir=str(tmp_path))
+
+
 def test_without_urls_in_time_the_brokers_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
