@@ -83,6 +83,22 @@ def test_a_lost_log_without_records_in_the_bucket_begins_behind_the_used_offsets
     assert check(18, told_end(18), copied, deleted, *wiped()) == []
 
 
+def test_a_log_may_begin_behind_what_an_unclean_election_has_lost() -> None:
+    """The files of the new leader begin at 18, and the bucket ends below."""
+    manifest = Manifest()
+    first = [TIERED, manifest.commit(began()), manifest.commit(FIRST)]
+    led = manifest.commit(began(epoch=1))
+    moved = manifest.commit(LogStartMoved(log_start_offset=18))
+    wrong = [f"{NAME} starts at 18, deletion was asked up to 0"]
+
+    def check(*events: AnyEvent) -> list[str]:
+        return deletions.check(History.of(*first, *events), starting(18))
+
+    assert check(*wiped(), led, moved) == []
+    assert check(led, moved) == wrong
+    assert check(*wiped(), moved) == wrong
+
+
 def test_a_replica_that_is_elected_without_its_log_has_not_copied_it() -> None:
     """Its broker tells of the loss later, and another replica goes on behind the bucket."""
     told = Told()

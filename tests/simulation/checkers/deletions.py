@@ -1,13 +1,16 @@
 """Deleted is what was asked to be deleted, no less and no more: records, and whole topics.
 
 A log that every replica has lost, and of which the bucket has no record, begins behind the offsets
-that its replicas had used.
+that its replicas had used.  After an unclean election a log begins where the leader's files do, if
+the records between the bucket and these files are lost.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from uuid import UUID
 
+from sparklog.remote_log.manifest_records import LeaderBegan, TruncatedAfter
 from sparklog.types import NO_OFFSET
 from tests.simulation.checkers.promises import Promises, promises_of
 from tests.simulation.checkers.tiers import tiers_of
@@ -50,9 +53,21 @@ def _limits(history: History, promises: Promises) -> dict[LogId, int]:
     for _, asked in history.each(DeleteRecordsInvoked):
         before = NEVER if asked.before == NO_OFFSET else asked.before
         limits[asked.log] = max(before, limits.get(asked.log, 0))
-    for log, begin in _begun_anew(history, promises):
+    for log, begin in (*_begun_anew(history, promises), *_begun_behind_gaps(history, promises)):
         limits[log] = max(begin, limits.get(log, 0))
     return limits
+
+
+def _begun_behind_gaps(history: History, promises: Promises) -> Iterator[tuple[LogId, int]]:
+    """Where leaders that lacked records have begun logs, above the end of the bucket."""
+    for log, states in tiers_of(history).states.items():
+        for before, after in pairwise(states):
+            is_lossy = promises.may_be_lost(log, 0, after.at)
+            takes_over = any(
+                isinstance(each, LeaderBegan | TruncatedAfter) for each in before.commit.records
+            )
+            if is_lossy and takes_over and after.log_start > max(before.end, before.log_start):
+                yield log, after.log_start
 
 
 def _begun_anew(history: History, promises: Promises) -> Iterator[tuple[LogId, int]]:
