@@ -11,12 +11,11 @@ of every replica in the topic's list count, also of replicas in the ISR.
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from sparklog.byte_quota import ByteQuota
 from sparklog.config import BrokerConfig, TopicConfig
 from sparklog.metadata import PartitionImage
 from sparklog.types import TopicPartition
 
-#: A quota that is not used saves up the bytes of this time for a burst.
-BURST_MS: Final = 1_000
 #: The entry of a topic's list that means all replicas.
 ALL_REPLICAS: Final = "*"
 #: Longest delay of a fetch; after it the rate, which may have changed, is read again.
@@ -29,50 +28,6 @@ def is_throttled(listed: Collection[str], partition: int, broker_id: int) -> boo
     ``listed`` is a topic's ``leader.`` or ``follower.replication.throttled.replicas``.
     """
     return bool(listed) and (ALL_REPLICAS in listed or f"{partition}:{broker_id}" in listed)
-
-
-class ReplicationQuota:
-    """A token bucket that fills with ``rate`` bytes per second.
-
-    The last copy before the bucket is empty may take more bytes than the bucket holds.
-    """
-
-    def __init__(self, rate: int, now_ms: int) -> None:
-        self.rate = rate
-        self._left_millibytes = rate * BURST_MS
-        self._filled_ms = now_ms
-
-    def set_rate(self, rate: int, now_ms: int) -> None:
-        """Use a new rate from now on.  Bytes that are saved up are limited by the new rate."""
-        if rate == self.rate:
-            return
-        self._fill(now_ms)
-        self.rate = rate
-        self._left_millibytes = min(self._left_millibytes, rate * BURST_MS)
-
-    def record(self, size: int, now_ms: int) -> None:
-        """Count ``size`` bytes that were copied."""
-        self._fill(now_ms)
-        self._left_millibytes -= size * 1000
-
-    def is_exceeded(self, now_ms: int) -> bool:
-        """Whether the quota is used up, so that nothing may be copied now."""
-        self._fill(now_ms)
-        return self._left_millibytes <= 0
-
-    def wait_ms(self, now_ms: int) -> int | None:
-        """The time in ms until the quota is not exceeded any more; None for a rate of 0."""
-        self._fill(now_ms)
-        if self._left_millibytes > 0:
-            return 0
-        return 1 - self._left_millibytes // self.rate if self.rate else None
-
-    def _fill(self, now_ms: int) -> None:
-        passed_ms = max(now_ms - self._filled_ms, 0)
-        self._filled_ms = max(now_ms, self._filled_ms)
-        self._left_millibytes = min(
-            self._left_millibytes + passed_ms * self.rate, self.rate * BURST_MS
-        )
 
 
 class Throttled(Protocol):
@@ -96,8 +51,8 @@ class ReplicationThrottle:
     def __init__(self, broker_id: int, config: Callable[[], BrokerConfig]) -> None:
         self._broker_id = broker_id
         self._config = config
-        self._sends = ReplicationQuota(config().leader_replication_throttled_rate, 0)
-        self._fetches = ReplicationQuota(config().follower_replication_throttled_rate, 0)
+        self._sends = ByteQuota(config().leader_replication_throttled_rate, 0)
+        self._fetches = ByteQuota(config().follower_replication_throttled_rate, 0)
 
     def should_leader_throttle(self, replica: Throttled, follower: int, now_ms: int) -> bool:
         """Whether a fetch of ``follower`` gets no records now from the leader ``replica``.

@@ -112,7 +112,10 @@ class _Throttle:
         if self._job is not job:
             self._job = job
             self._throttle = RateThrottle(
-                job.bytes_per_second, clock_s=time.monotonic, sleep_s=time.sleep
+                job.bytes_per_second,
+                burst_s=job.burst_s,
+                clock_s=time.monotonic,
+                sleep_s=time.sleep,
             )
         self._throttle(size)
 

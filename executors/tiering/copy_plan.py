@@ -90,6 +90,7 @@ def make_job(
     now_ms: int,
     nonce: bytes,
     bytes_per_second: float,
+    burst_s: float,
 ) -> CopyJob:
     """The job that copies a candidate.  Reads indexes.  Raises StorageError, CorruptLogError.
 
@@ -137,6 +138,7 @@ def make_job(
         folder=names.segments_folder(*partition),
         segment_id=names.segment_id(first, leader_epoch, now_ms, nonce),
         bytes_per_second=bytes_per_second,
+        burst_s=burst_s,
     )
 
 

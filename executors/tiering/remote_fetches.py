@@ -6,7 +6,8 @@ know requests, or how the bucket is read.
 A fetch never waits for the bucket on the event loop: it finds the records, or it is checked again
 when they have come.  Clients read on, so the records that follow are fetched before they are asked
 for.  Several fetches at one offset share a read.  Reads that fetches wait for are made in the order
-in which they were asked for, and before reads ahead.
+in which they were asked for, and before reads ahead.  While the limit of the rate is exceeded no
+read begins (``fetch_quota``): a fetch whose time is over has no records then, and asks again.
 
 Records stay in the files of the cache, if there is one, and are sent from there.  A file may be
 gone before it is opened here; then the records come once more, as bytes.
@@ -22,6 +23,7 @@ from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import RemoteRecords
+from sparklog.executors.tiering.fetch_quota import FetchQuota
 from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.record_region import MemoryPlace, Place, find_place, whole_batches
@@ -80,6 +82,7 @@ class RemoteFetches:
         open_file: opens a file of the cache; None if there is no cache.
         is_hosted: whether a partition has not been closed.
         tell_damage: logs damage in the bucket, which clients are told the code of only.
+        quota: the limit of the rate of reads; None for no limit.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RemoteFetches:
         open_file: OpenFile | None = None,
         is_hosted: Callable[[Partition], bool] = lambda partition: True,
         tell_damage: Callable[[TopicPartition, KafkaError], None] = lambda tp, error: None,
+        quota: FetchQuota | None = None,
     ) -> None:
         self._remote = remote
         self._open_file = open_file
@@ -100,11 +104,14 @@ class RemoteFetches:
         self._metrics = metrics
         self._is_hosted = is_hosted
         self._tell_damage = tell_damage
+        self._quota = quota or FetchQuota()
+        self._quota_timer = _Timer(self._begin_next)
         self._running: dict[_Key, asyncio.Task[None]] = {}
         #: Of the calls that are running, those that nobody waited for when they began.
         self._ahead: set[_Key] = set()
-        #: Reads that fetches wait for, in that order, until a call may begin.
-        self._waiting: dict[_Key, None] = {}
+        #: Reads that fetches wait for, in that order, until a call may begin; and since when they
+        #: wait for the quota (ms), if they do.
+        self._waiting: dict[_Key, int | None] = {}
         #: Records that have come, in that order, and their bytes in memory.  What was sent is older
         #: than what was read ahead, so it goes first.
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
@@ -197,6 +204,7 @@ class RemoteFetches:
     async def close(self) -> None:
         """End the reads that are on their way."""
         self._waiting.clear()
+        self._quota_timer.cancel()
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -206,25 +214,37 @@ class RemoteFetches:
 
     def _begin(self, key: _Key, count: int, ahead: int) -> None:
         """Begin ``count`` reads; ``ahead`` is how many reads may follow them."""
+        self._quota.begin(count * READ_BYTES)
         task = asyncio.get_running_loop().create_task(self._read(key, count, ahead))
         self._running[key] = task
 
     def _begin_waited_for(self, key: _Key) -> None:
-        """Begin a read that a fetch waits for, or put it behind those that wait for a call."""
+        """Begin a read that a fetch waits for, or put it behind those that wait."""
         if key in self._running or key in self._waiting:
             return
-        if len(self._running) < CALLS_MAX:
+        quota_ms = self._quota.wait_ms()
+        if len(self._running) < CALLS_MAX and not self._waiting and not quota_ms:
             self._begin(key, 1, self._window()[0])
         elif len(self._waiting) < WAITING_MAX:
-            self._waiting[key] = None
+            self._waiting[key] = self._quota.now_ms() if quota_ms else None
+            self._begin_next()
 
     def _begin_next(self) -> None:
-        """A call has ended: begin the reads that have waited longest for one."""
+        """A call has ended, or the quota may allow one: begin what has waited longest."""
         while self._waiting and len(self._running) < CALLS_MAX:
             key = next(iter(self._waiting))
-            del self._waiting[key]
-            if self._is_of_now(key) and self._find(key) is None:
-                self._begin_waited_for(key)
+            is_wanted = self._is_of_now(key) and self._find(key) is None
+            quota_ms = self._quota.wait_ms() if is_wanted else 0
+            if quota_ms:
+                if self._waiting[key] is None:
+                    self._waiting[key] = self._quota.now_ms()
+                self._quota_timer.start(quota_ms)
+                return
+            since_ms = self._waiting.pop(key)
+            if since_ms is not None:
+                self._metrics.count_throttled(self._quota.now_ms() - since_ms)
+            if is_wanted and key not in self._running:
+                self._begin(key, 1, self._window()[0])
 
     def _is_of_now(self, key: _Key) -> bool:
         """Whether fetches may still ask for a read."""
@@ -240,12 +260,16 @@ class RemoteFetches:
             found = self._find(key)
             if found is None:
                 is_free = len(self._running) < CALLS_MAX and len(self._ahead) < AHEAD_CALLS_MAX
-                if is_free and key not in self._running:
+                if is_free and key not in self._running and self._allows_ahead():
                     self._ahead.add(key)
                     self._begin(key, at_once, ahead - at_once)
                 return
             ahead -= 1
             key = key._replace(offset=self._kept[found].read.next_offset)
+
+    def _allows_ahead(self) -> bool:
+        """Whether the quota has bytes that no fetch waits for."""
+        return not self._waiting and self._quota.wait_ms() == 0
 
     def _window(self) -> tuple[int, int]:
         """How many reads may be ahead of a client, and how many are made with one call.
@@ -259,7 +283,7 @@ class RemoteFetches:
         return ahead, min(ahead, at_once)
 
     async def _read(self, key: _Key, count: int, ahead: int) -> None:
-        behind = key
+        behind, size = key, 0
         try:
             arrived = await self._call(key, count)
         except SparklogError as error:
@@ -272,9 +296,11 @@ class RemoteFetches:
             for each in arrived:
                 self._metrics.reads += 1
                 self._metrics.bytes_read += each.place.size
+                size += each.place.size
                 self._keep(behind, each)
                 behind = behind._replace(offset=each.read.next_offset)
         finally:
+            self._quota.end(count * READ_BYTES, size)
             del self._running[key]
             self._ahead.discard(key)
             self._begin_next()
@@ -325,6 +351,28 @@ class RemoteFetches:
 
     def _drop(self, key: _Key) -> None:
         self._kept_bytes -= self._kept.pop(key).place.memory_bytes
+
+
+class _Timer:
+    """Calls ``action`` once, at the first time for which it was started."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action = action
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self, after_ms: int) -> None:
+        if self._handle is None:
+            loop = asyncio.get_running_loop()
+            self._handle = loop.call_later(after_ms / 1000, self._fire)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._action()
 
 
 def _kafka_error(partition: Partition, error: SparklogError) -> KafkaError:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
+from sparklog.config.tiering import quota_burst_ms
 from sparklog.errors import CorruptLogError, StorageError
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.executors.tiering.copy_plan import (
@@ -186,4 +187,9 @@ class SegmentCopier:
             now_ms=self._replica_manager.now_ms(),
             nonce=self._random_bytes(8),
             bytes_per_second=config.remote_log_manager_copy_max_bytes_per_second,
+            burst_s=quota_burst_ms(
+                config.remote_log_manager_copy_quota_window_num,
+                config.remote_log_manager_copy_quota_window_size_seconds,
+            )
+            / 1000,
         )

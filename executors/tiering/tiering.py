@@ -6,8 +6,10 @@ Owns: how these are put together.  Must not know what they do.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sparklog.config.tiering import quota_burst_ms
 from sparklog.executors.replica_manager import ReplicaManager, StorageErrorLogger
 from sparklog.executors.tiering.bucket_ends import BucketEnds
+from sparklog.executors.tiering.fetch_quota import FetchQuota
 from sparklog.executors.tiering.follower_starts import FollowerStarts
 from sparklog.executors.tiering.leaving import AskReplicas
 from sparklog.executors.tiering.metrics import TieringMetrics
@@ -51,6 +53,7 @@ class Tiering:
             open_file=remote.open_file,
             tell_damage=StorageErrorLogger(replica_manager.now_ms).log,
             is_hosted=lambda each: replica_manager.get(each.topic_partition) is each,
+            quota=_fetch_quota(replica_manager, remote),
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
@@ -73,6 +76,19 @@ class Tiering:
         """The part of NodeStatus about tiering."""
         cache = {f"remote_cache_{k}": v for k, v in self._remote.cache._asdict().items()}
         return {**self.manager.as_json(), **cache, **self._recoveries.as_json()}
+
+
+def _fetch_quota(replica_manager: ReplicaManager, remote: RemoteLogs) -> FetchQuota:
+    config = replica_manager.broker_config
+    return FetchQuota(
+        lambda: replica_manager.broker_config.remote_log_manager_fetch_max_bytes_per_second,
+        burst_ms=quota_burst_ms(
+            config.remote_log_manager_fetch_quota_window_num,
+            config.remote_log_manager_fetch_quota_window_size_seconds,
+        ),
+        monotonic_ms=replica_manager.monotonic_ms,
+        bytes_fetched=None if remote.open_file is None else lambda: remote.cache.bytes_fetched,
+    )
 
 
 def open_remote_logs(

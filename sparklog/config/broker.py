@@ -391,6 +391,11 @@ class BrokerConfig(TransactionSettings):
     remote_dir: str = ""
     remote_log_manager_task_interval_ms: int = 30_000
     remote_log_manager_copy_max_bytes_per_second: int = MAX_INT64
+    remote_log_manager_copy_quota_window_num: int = 11
+    remote_log_manager_copy_quota_window_size_seconds: int = 1
+    remote_log_manager_fetch_max_bytes_per_second: int = MAX_INT64
+    remote_log_manager_fetch_quota_window_num: int = 11
+    remote_log_manager_fetch_quota_window_size_seconds: int = 1
     remote_fetch_max_wait_ms: int = 500
     remote_signed_url_lifetime_ms: int = 3_600_000
     remote_cache_bytes: int = 1024 * 1024 * 1024

@@ -102,9 +102,9 @@ FOREIGN_SETTINGS: tuple[ForeignSetting, ...] = (
         names=_names(
             """
             remote.log.metadata.* remote.log.storage.* remote.log.index.* remote.log.reader.*
-            remote.log.manager.thread.* remote.log.manager.copier.* remote.log.manager.copy.quota.*
+            remote.log.manager.thread.* remote.log.manager.copier.*
             remote.log.manager.expiration.* remote.log.manager.follower.*
-            remote.log.manager.fetch.* remote.log.manager.task.retry.* remote.list.*
+            remote.log.manager.task.retry.* remote.list.*
             """
         ),
         reason="the remote tier is that of remote_dir, without plugins or threads to tune",

@@ -11,6 +11,12 @@ from sparklog.types import MAX_INT32, MAX_INT64
 #: The value of a local retention that is the same as the retention of the whole log.
 LIKE_WHOLE_LOG: Final = -2
 
+
+def quota_burst_ms(windows: int, window_s: int) -> int:
+    """The time in ms whose bytes a quota saves up: that of all windows but the present one."""
+    return max(windows - 1, 1) * window_s * 1000
+
+
 TIERING_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="remote.storage.enable",
@@ -55,6 +61,34 @@ TIERING_SETTINGS: tuple[Setting, ...] = (
     ),
 )
 
+
+def _windows(work: str, what: str) -> tuple[Setting, ...]:
+    """The windows of Kafka over which the rate of ``work`` is averaged; ``what`` they limit."""
+    prefix = f"remote.log.manager.{work}.quota.window"
+    limit = f"remote.log.manager.{work}.max.bytes.per.second"
+    return (
+        Setting(
+            name=f"{prefix}.num",
+            kind="INT",
+            default=11,
+            minimum=1,
+            maximum=MAX_INT32,
+            dynamic=False,
+            doc=f"Windows over which the rate of {limit} is averaged, with the present one. {what} "
+            "the bytes of all windows but the present one, of one window at least.",
+        ),
+        Setting(
+            name=f"{prefix}.size.seconds",
+            kind="INT",
+            default=1,
+            minimum=1,
+            maximum=MAX_INT32,
+            dynamic=False,
+            doc=f"Length of each window over which the rate of {limit} is averaged.",
+        ),
+    )
+
+
 REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="remote.dir",
@@ -81,6 +115,18 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT64,
         doc="Bytes a second that a broker copies to the remote_dir, on average.",
     ),
+    *_windows("copy", "A copy that was slowed down by the remote_dir catches up"),
+    Setting(
+        name="remote.log.manager.fetch.max.bytes.per.second",
+        kind="LONG",
+        default=MAX_INT64,
+        minimum=1024,
+        maximum=MAX_INT64,
+        doc="Bytes a second that a broker reads from the remote_dir for fetches, on average "
+        "(KIP-956). What its cache has does not count. Above it, a fetch is answered without "
+        "these records, and the client asks again.",
+    ),
+    *_windows("fetch", "A broker that was asked for less saves up"),
     Setting(
         name="remote.fetch.max.wait.ms",
         kind="INT",

@@ -45,6 +45,7 @@ class CopyJob:
         folder: of the partition's segments in the remote store.
         segment_id: of the new copy (``names.segment_id``).
         bytes_per_second: the limit of the mean rate.
+        burst_s: see ``RateThrottle``.
     """
 
     url: str
@@ -62,6 +63,7 @@ class CopyJob:
     folder: str
     segment_id: str
     bytes_per_second: float = field(default=float("inf"))
+    burst_s: float = field(default=float("inf"))
 
     def __post_init__(self) -> None:
         """Raises DecodeError for epochs or transactions that cannot be true."""

@@ -59,6 +59,7 @@ OTHERS = {
     "producer.id.expiration.ms",
     "remote.fetch.max.wait.ms",
     "remote.log.manager.copy.max.bytes.per.second",
+    "remote.log.manager.fetch.max.bytes.per.second",
     "remote.log.manager.task.interval.ms",
     "remote.object.delete.delay.ms",
     "remote.signed.url.lifetime.ms",

@@ -259,6 +259,19 @@ def test_the_throttle_keeps_the_mean_rate() -> None:
     assert clock.slept_s == [1.0, 0.5]
 
 
+def test_the_throttle_catches_up_no_more_than_the_burst() -> None:
+    clock = Clock()
+    throttle = RateThrottle(100.0, burst_s=3.0, clock_s=lambda: clock.now_s, sleep_s=clock.sleep)
+    throttle(100)
+    clock.now_s += 60.0
+    throttle(100)
+    assert clock.slept_s == [1.0]
+    throttle(300)
+    assert clock.slept_s == [1.0]
+    throttle(50)
+    assert clock.slept_s == [1.0, 0.5]
+
+
 def test_a_cleaning_accounts_for_what_it_reads_and_writes() -> None:
     log, job = filled(MemoryBackend())
     sizes: list[int] = []

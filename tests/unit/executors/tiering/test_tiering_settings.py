@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from sparklog.config.tiering import quota_burst_ms
 from sparklog.executors.replica_manager import apply_retention
 from sparklog.executors.tiering.copy_plan import copy_lag_bytes
 from sparklog.remote_log.copy_job import CopyJob
-from sparklog.types import ResourceType
+from sparklog.types import MAX_INT64, ResourceType
+from tests.support.batches import batch
 from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -77,9 +79,56 @@ def test_the_rate_of_copies() -> None:
 
         remote.call = call
         await tiered.tier()
-        assert {job.bytes_per_second for job in jobs} == {5000}
+        assert {(job.bytes_per_second, job.burst_s) for job in jobs} == {(5000, 6.0)}
+
+    run_tiered(
+        test,
+        remote_log_manager_copy_quota_window_num="4",
+        remote_log_manager_copy_quota_window_size_seconds="2",
+    )
+
+
+def test_the_rate_of_fetches() -> None:
+    """Above the limit fetches have no records of the bucket, and those of files as ever."""
+
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await set_topic(tiered, segment_bytes="150000")
+        client = await tiered.client()
+        for number in range(8):  # a segment each
+            tiered.values.append(b"%d" % number + b"x" * 100_000)
+            assert (await client.produce("t", batch(tiered.values[-1]))).error_code == 0
+        await tiered.tier()
+        (broker,) = tiered.rig.brokers.values()
+        assert broker.tiering is not None
+        status = broker.tiering.as_json
+        await alter(
+            tiered,
+            remote_log_manager_fetch_max_bytes_per_second="1024",
+            remote_fetch_max_wait_ms="20",
+        )
+        # The first read takes more than the bytes of a second, so there is a debt of 100 s.
+        while not (await client.fetch("t", 0, max_wait_ms=500))[1]:
+            assert status()["remote_read_failures"] == 0
+        assert await client.fetch("t", 3, max_wait_ms=0) == (0, [])
+        assert tiered.partition.log.local_log_start_offset == 7
+        assert await tiered.read_all(7) == tiered.values[7:]
+        assert status()["remote_reads"] == 1
+        await alter(tiered, remote_log_manager_fetch_max_bytes_per_second=str(MAX_INT64))
+        assert await tiered.read_all() == tiered.values
+        assert status()["remote_reads_throttled"] == 1
+        assert status()["remote_read_throttle_ms"] > 0
 
     run_tiered(test)
+
+
+def test_quotas_save_up_the_bytes_of_whole_windows() -> None:
+    assert [quota_burst_ms(*each) for each in ((11, 1), (4, 2), (1, 5), (2, 5))] == [
+        10_000,
+        6_000,
+        5_000,
+        5_000,
+    ]
 
 
 def test_how_long_a_fetch_waits_for_the_bucket() -> None:
