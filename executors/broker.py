@@ -313,6 +313,8 @@ class Broker:
             remote,
             ask_leader=replication.tiered_states.ask,
             ask_replicas=replication.local_starts.ask,
+            read_replica=replication.replica_reads.read,
+            sources=replication.replica_reads.sources,
             random_bytes=self.runtime.random_bytes,
         )
 

@@ -1,18 +1,12 @@
 """The repair of damaged ranges of this broker's logs with the bytes of other replicas.
 
-Owns: which replicas are asked, in which order, and what happens to a range that no replica can
-repair.  Must not know how damage is found (``log_scrubber``), or which bytes fit
+Owns: what happens to a range that no replica can repair.  Must not know how damage is found
+(``log_scrubber``), how another replica is read (``replica_reads``), or which bytes fit
 (``log/range_repair.py``).
-
-The repair reads another replica as a consumer does: below the high watermark, from the leader or
-from a follower (KIP-392), fenced by the leader epoch.  Such a read says nothing about this broker's
-own log, so it does not change the ISR.
 """
 
 import logging
-from collections.abc import Iterator
 from functools import partial
-from typing import Final
 
 from sparklog.client.connection import Connection
 from sparklog.errors import (
@@ -35,16 +29,9 @@ from sparklog.executors.log import (
 )
 from sparklog.executors.partition import Partition
 from sparklog.executors.replication.replica_fetcher import FetcherTools
-from sparklog.types import NO_NODE
-from sparklog.wire.protocol.codec import encode_request
-from sparklog.wire.protocol.fetch import decode_fetch_response, records_view
-from sparklog.wire.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from sparklog.executors.replication.replica_reads import ANSWER_TIMEOUT_S, ReplicaReads, fetch
+from sparklog.wire.protocol.fetch import records_view
 from sparklog.wire.protocol.private import ReportDamageRequest
-
-#: Bytes of one fetch; a larger batch is returned nevertheless.
-FETCH_BYTES: Final = 1 << 20
-#: Timeout of one request to another replica, in seconds.
-ANSWER_TIMEOUT_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +40,7 @@ class RangeRepairer:
     """Repairs the damaged ranges of one broker's logs."""
 
     def __init__(self, tools: FetcherTools) -> None:
-        self._tools = tools
+        self._reads = ReplicaReads(tools)
         self._replica_manager = tools.replica_manager
 
     async def repair(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
@@ -63,7 +50,7 @@ class RangeRepairer:
         """
         log, tp = partition.log, partition.topic_partition
         rest: DamagedRange | None = damaged
-        for broker_id in self._source_replicas(partition):
+        for broker_id in self._reads.sources(partition):
             while rest is not None and self._is_there(partition, segment, rest):
                 try:
                     rest = await self._repair_from(broker_id, partition, segment, rest)
@@ -103,15 +90,6 @@ class RangeRepairer:
             )  # fmt: skip
         return False
 
-    def _source_replicas(self, partition: Partition) -> Iterator[int]:
-        """Other live brokers with a replica: the leader, the ISR, then the others."""
-        state, own = partition.state, partition.node_id
-        if state is None:
-            return
-        for broker_id in dict.fromkeys((state.leader, *state.isr, *state.replicas)):
-            if broker_id not in (own, NO_NODE) and self._replica_manager.image.is_alive(broker_id):
-                yield broker_id
-
     def _is_there(self, partition: Partition, segment: Segment, damaged: DamagedRange) -> bool:
         """Whether the range is still part of an open log."""
         log = partition.log
@@ -130,17 +108,14 @@ class RangeRepairer:
 
         Raises the errors that ``repair`` handles, and KafkaError when the broker has too little.
         """
-        broker = self._tools.broker(broker_id)
-        if broker is None or not broker.registered:
-            raise ConnectError(f"it is not known where broker {broker_id} listens")
         compacted = _may_have_gaps(partition)
         repair = RangeRepair(damaged, partition.log.leader_epochs.entries, compacted=compacted)
-        connection = await self._tools.connect(broker.endpoint)
+        connection = await self._reads.connect(broker_id)
         try:
             while not repair.part_due:
                 # No reader may read below the start, and the batch there may begin earlier.
                 offset = max(repair.next_offset, partition.log.local_log_start_offset)
-                records = await _fetch(connection, partition, offset)
+                records = records_view((await fetch(connection, partition, offset)).records)
                 try:
                     took = repair.take(records)
                 except DamagedSourceError:
@@ -198,30 +173,6 @@ def _may_have_gaps(partition: Partition) -> bool:
     return partition.log.gaps.is_set or partition.config.compacts
 
 
-async def _fetch(connection: Connection, partition: Partition, offset: int) -> memoryview:
-    """Fetch whole batches, from the batch that holds ``offset`` on.  Raises KafkaError."""
-    part = FetchPartition(
-        partition=partition.topic_partition.partition,
-        current_leader_epoch=partition.leader_epoch,
-        fetch_offset=offset,
-        partition_max_bytes=FETCH_BYTES,
-    )
-    topic = FetchTopic(topic_id=partition.topic_id, partitions=(part,))
-    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=FETCH_BYTES, topics=(topic,))
-    version = connection.version_for(FetchRequest)
-    correlation_id = connection.next_correlation_id()
-    payload = encode_request(request, version, correlation_id, connection.client_id)
-    answer = await connection.exchange(FetchRequest.API_KEY, (payload,), timeout_s=ANSWER_TIMEOUT_S)
-    answered_id, response = decode_fetch_response(version, answer)
-    connection.check_correlation(correlation_id, answered_id)
-    _check(response.error_code)
-    for each in response.responses:
-        for data in each.partitions:
-            _check(data.error_code)
-            return records_view(data.records)
-    return memoryview(b"")
-
-
 async def _report(connection: Connection, partition: Partition, offset: int) -> None:
     """Have a broker check its own replica."""
     report = ReportDamageRequest(
@@ -230,8 +181,3 @@ async def _report(connection: Connection, partition: Partition, offset: int) -> 
         offset=offset,
     )
     await connection.request(report, timeout_s=ANSWER_TIMEOUT_S)
-
-
-def _check(code: int) -> None:
-    if code:
-        raise KafkaError(ErrorCode.of(code), "the fetch was refused")

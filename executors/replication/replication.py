@@ -29,6 +29,7 @@ from sparklog.executors.replication.replica_fetcher import (
     no_remote_start,
 )
 from sparklog.executors.replication.replica_fetcher_manager import ReplicaFetcherManager
+from sparklog.executors.replication.replica_reads import ReplicaReads
 from sparklog.executors.replication.tiered_states import TieredStates
 from sparklog.metadata import PartitionImage
 from sparklog.service.suspected_brokers import SuspectedBrokers
@@ -70,6 +71,7 @@ class Replication:
         self._clean_offsets = CleanOffsets(tools)
         self.tiered_states = TieredStates(tools)
         self.local_starts = LocalStarts(tools)
+        self.replica_reads = ReplicaReads(tools)
         replica_manager.replication_events.connect(self)
 
     async def run(self) -> None:

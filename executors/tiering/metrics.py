@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass
 class TieringMetrics:
     """Counters that only grow.
 
-    ``failures`` counts looks at a partition that failed; ``reads_throttled`` the reads that have
+    ``failures`` counts looks at a partition that failed; ``reads_from_replicas`` those of the
+    ``read_failures`` that another replica has answered; ``reads_throttled`` the reads that have
     waited for the limit of the rate, and ``read_throttle_ms`` how long.
     """
 
@@ -22,6 +23,7 @@ class TieringMetrics:
     reads: int = 0
     bytes_read: int = 0
     read_failures: int = 0
+    reads_from_replicas: int = 0
     reads_throttled: int = 0
     read_throttle_ms: int = 0
 

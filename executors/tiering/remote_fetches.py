@@ -1,7 +1,7 @@
 """Reads of records that are only in the bucket, for the fetches of clients (``RemoteReads``).
 
 Owns: the reads that are on their way, and the records that have come and are waited for.  Must not
-know requests, or how the bucket is read.
+know requests, or how the bucket or another replica is read.
 
 A fetch never waits for the bucket on the event loop: it finds the records, or it is checked again
 when they have come.  Clients read on, so the records that follow are fetched before they are asked
@@ -16,8 +16,8 @@ gone before it is opened here; then the records come once more, as bytes.
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import AbortedTxn
@@ -28,6 +28,7 @@ from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.record_region import MemoryPlace, Place, find_place, whole_batches
 from sparklog.executors.tiering.remote_process import OpenFile, RemoteLogs
+from sparklog.executors.tiering.replica_records import no_replica_records
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.signed_segments import SignedSegment
@@ -51,6 +52,14 @@ WAITING_MAX: Final = 1000
 ERRORS_MAX: Final = 1000
 
 logger = logging.getLogger(__name__)
+
+
+class FindElsewhere(Protocol):
+    """See ``ReplicaRecords.find``."""
+
+    def __call__(
+        self, partition: Partition, offset: int, damage: DamagedObjectError, *, with_aborted: bool
+    ) -> Awaitable[RemoteRead | None]: ...
 
 
 class _Key(NamedTuple):
@@ -82,6 +91,8 @@ class RemoteFetches:
         open_file: opens a file of the cache; None if there is no cache.
         is_hosted: whether a partition has not been closed.
         tell_damage: logs damage in the bucket, which clients are told the code of only.
+        find_elsewhere: the records from an offset on that another replica has in its files, where
+            the bucket is damaged.
         quota: the limit of the rate of reads; None for no limit.
     """
 
@@ -94,6 +105,7 @@ class RemoteFetches:
         open_file: OpenFile | None = None,
         is_hosted: Callable[[Partition], bool] = lambda partition: True,
         tell_damage: Callable[[TopicPartition, KafkaError], None] = lambda tp, error: None,
+        find_elsewhere: FindElsewhere = no_replica_records,
         quota: FetchQuota | None = None,
     ) -> None:
         self._remote = remote
@@ -104,6 +116,7 @@ class RemoteFetches:
         self._metrics = metrics
         self._is_hosted = is_hosted
         self._tell_damage = tell_damage
+        self._find_elsewhere = find_elsewhere
         self._quota = quota or FetchQuota()
         self._quota_timer = _Timer(self._begin_next)
         self._running: dict[_Key, asyncio.Task[None]] = {}
@@ -288,9 +301,10 @@ class RemoteFetches:
             arrived = await self._call(key, count)
         except SparklogError as error:
             self._metrics.read_failures += 1
-            self._errors[key] = self._refusal(key.partition, error)
-            while len(self._errors) > ERRORS_MAX:
-                self._errors.popitem(last=False)
+            elsewhere = await self._read_elsewhere(key, error)
+            if elsewhere is not None:
+                self._keep(key, _Kept(elsewhere, MemoryPlace(elsewhere.data)))
+                behind = key._replace(offset=elsewhere.next_offset)
         else:
             self._in_files = all(each.place.memory_bytes == 0 for each in arrived)
             for each in arrived:
@@ -307,6 +321,22 @@ class RemoteFetches:
         self._records_arrived(key.partition.topic_partition)
         if behind is not key:
             self._begin_ahead(behind, ahead)
+
+    async def _read_elsewhere(self, key: _Key, error: SparklogError) -> RemoteRead | None:
+        """The records from another replica, if the bucket is damaged; or None, and the fetches that
+        wait get the error."""
+        found: RemoteRead | None = None
+        if isinstance(error, DamagedObjectError):
+            found = await self._find_elsewhere(
+                key.partition, key.offset, error, with_aborted=key.with_aborted
+            )
+        if found is not None:
+            self._metrics.reads_from_replicas += 1
+            return found
+        self._errors[key] = self._refusal(key.partition, error)
+        while len(self._errors) > ERRORS_MAX:
+            self._errors.popitem(last=False)
+        return None
 
     async def _call(self, key: _Key, count: int) -> list[_Kept]:
         """Make up to ``count`` reads, at least one.  Raises SparklogError."""

@@ -3,10 +3,11 @@
 Owns: how these are put together.  Must not know what they do.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from sparklog.config.tiering import quota_burst_ms
+from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import ReplicaManager, StorageErrorLogger
 from sparklog.executors.tiering.bucket_ends import BucketEnds
 from sparklog.executors.tiering.fetch_quota import FetchQuota
@@ -16,6 +17,7 @@ from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.executors.tiering.remote_log_manager import AskLeader, RemoteLogManager
 from sparklog.executors.tiering.remote_process import InlineRemoteLogs, RemoteLogs, RemoteProcess
+from sparklog.executors.tiering.replica_records import ReadReplica, ReplicaRecords
 from sparklog.process import local_folder
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.registry import open_backend, open_file_half
@@ -34,6 +36,8 @@ class Tiering:
         *,
         ask_leader: AskLeader,
         ask_replicas: AskReplicas,
+        read_replica: ReadReplica,
+        sources: Callable[[Partition], Iterator[int]],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._remote = remote
@@ -54,6 +58,7 @@ class Tiering:
             tell_damage=StorageErrorLogger(replica_manager.now_ms).log,
             is_hosted=lambda each: replica_manager.get(each.topic_partition) is each,
             quota=_fetch_quota(replica_manager, remote),
+            find_elsewhere=ReplicaRecords(read_replica, sources).find,
         )
         replica_manager.remote_reads = self._fetches
         replica_manager.remote_sizes = self.manager.remote_sizes
