@@ -15,6 +15,7 @@ from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn, decode_aborted, overlapping
 from sparklog.remote_log.batch_walk import WINDOW_BYTES, BatchWalk
 from sparklog.remote_log.chunk_cache import FilePiece
+from sparklog.remote_log.damaged_indexes import DamagedIndexes
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.index_search import entries_around, times_around
 from sparklog.remote_log.leader_epochs import decode_epochs, epochs_between
@@ -53,8 +54,8 @@ class RemoteReader:
     """The segments in ``folder``, the folder of a partition's segments.
 
     ``read`` reads (object path, offset, size): it is ``StorageBackend.read`` or a cache before it,
-    in whose files ``find_pieces`` finds what was read.  Readers of many partitions may share
-    ``cache``.  All methods block.  They raise StorageError,
+    in whose files ``find_pieces`` finds what was read.  ``read_again`` passes by that cache.
+    Readers of many partitions may share ``cache``.  All methods block.  They raise StorageError,
     its subclass MissingPathError for a segment that was deleted, and DamagedObjectError.
     """
 
@@ -64,8 +65,10 @@ class RemoteReader:
         folder: str,
         cache: PartCache,
         find_pieces: FindPieces = lambda path, offset, size: (),
+        read_again: ReadRange | None = None,
     ) -> None:
         self._read = read
+        self._damaged = DamagedIndexes(read_again or read, cache)
         self._find_pieces = find_pieces
         self._folder = folder
         self._cache = cache
@@ -101,6 +104,7 @@ class RemoteReader:
         walk = self._walk(segment, offset, max_bytes, WINDOW_BYTES if count == 1 else max_bytes)
         walk.skip_to(offset)
         for _ in range(count):
+            self._note(segment, walk)
             position = walk.position
             walk.mark()
             first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
@@ -141,6 +145,7 @@ class RemoteReader:
         first = self._first_candidate(segment, timestamp, start_offset)
         walk = self._walk(segment, first, WINDOW_BYTES)
         walk.skip_to(first)
+        self._note(segment, walk)
         while (header := walk.header()) is not None:
             batch = walk.take()
             if header.max_timestamp >= timestamp:
@@ -207,6 +212,19 @@ class RemoteReader:
             self._cache.put((path, name), data, len(data))
         return data
 
+    def index(self, segment: RemoteSegment, name: PartName) -> bytes:
+        """The offset index or the time index; empty if the segment has none, or a damaged one."""
+        path = self._indexes_path(segment)
+        if self._damaged.is_known(path, name):
+            return b""
+        try:
+            return self.part(segment, name) or b""
+        except DamagedObjectError as error:
+            data = self._damaged.read_again(path, segment, name, error)
+        if data is not None:
+            self._cache.put((path, name), data, len(data))
+        return data or b""
+
     def aborted_at(self, segment: RemoteSegment, offset: int) -> tuple[RemoteAbortedTxn, ...]:
         """The aborted transactions that are open behind the record before ``offset``, which lies in
         the segment: their markers lie at ``offset`` or above."""
@@ -242,18 +260,29 @@ class RemoteReader:
         bytes_behind: int = WINDOW_BYTES,
     ) -> BatchWalk:
         path = names.log_object(self._folder, segment.segment_id)
-        index = self.part(segment, PartName.OFFSET_INDEX) or b""
+        index = self.index(segment, PartName.OFFSET_INDEX)
+        if not index and self._lacks_index(segment):
+            index = self._damaged.begin(self._indexes_path(segment), segment, offset)
         return BatchWalk(self._read, path, segment, index, offset, bytes_wanted, bytes_behind)
+
+    def _lacks_index(self, segment: RemoteSegment) -> bool:
+        return self._damaged.is_known(self._indexes_path(segment), PartName.OFFSET_INDEX)
+
+    def _note(self, segment: RemoteSegment, walk: BatchWalk) -> None:
+        """Remember how far a walk without an offset index has come."""
+        if self._lacks_index(segment) and (header := walk.header()) is not None:
+            path = self._indexes_path(segment)
+            self._damaged.walked(path, segment, header.last_offset, walk.position)
 
     def _first_candidate(self, segment: RemoteSegment, timestamp: int, start_offset: int) -> int:
         """No record from ``start_offset`` on below this offset is at or above ``timestamp``."""
         base_offset = segment.base_offset
-        times = self.part(segment, PartName.TIME_INDEX) or b""
+        times = self.index(segment, PartName.TIME_INDEX)
         before, after = times_around(times, base_offset, timestamp)
         first = max(before.offset, start_offset)
         if after is not None and before.timestamp < timestamp:
             # At each offset entry the time index was told what had been largest up to there.
-            index = self.part(segment, PartName.OFFSET_INDEX) or b""
+            index = self.index(segment, PartName.OFFSET_INDEX)
             first = max(first, entries_around(index, base_offset, after.offset - 1)[0].offset)
         return first
 

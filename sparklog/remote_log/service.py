@@ -477,7 +477,7 @@ class RemoteLogService:
                 first, end = segment.base_offset, segment.next_offset
                 raise GoneObjectError(path, 0, str(error), first, end) from error
 
-        return RemoteReader(read_range, folder, self._parts, self._find_pieces)
+        return RemoteReader(read_range, folder, self._parts, self._find_pieces, self._remote.read)
 
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""

@@ -221,7 +221,7 @@ class _OpenSegment:
 
     def bytes_between(self, start: int, end: int) -> int:
         """Bytes of the batches with the offsets [``start``, ``end``), or a little more."""
-        index = self.reader.part(self.segment, PartName.OFFSET_INDEX) or b""
+        index = self.reader.index(self.segment, PartName.OFFSET_INDEX)
         base_offset = self.segment.base_offset
         first, _ = entries_around(index, base_offset, start)
         _, last = entries_around(index, base_offset, end - 1)

@@ -433,6 +433,22 @@ def test_an_object_that_is_cut_off_is_damaged(bucket: Bucket) -> None:
         Reading(bucket, bucket.range()).offsets()
 
 
+@pytest.mark.parametrize("name", ["index", "timeindex", "stats"])
+def test_a_damaged_index_costs_time_only(bucket: Bucket, name: str) -> None:
+    for each in bucket.segments:
+        flip(bucket, indexes_path(each), each.parts[name].offset)  # type: ignore[index]
+    item = replace(bucket.range(), max_timestamp_ms=10**9)
+    assert Reading(bucket, item).offsets() == local_offsets(bucket, 0, bucket.end)
+
+
+def test_brokers_read_a_segment_whose_indexes_are_gone(bucket: Bucket) -> None:
+    gone = bucket.segments[1]
+    del bucket.server.objects[indexes_path(gone)]
+    reading = Reading(bucket, bucket.range())
+    assert reading.offsets() == local_offsets(bucket, 0, gone.base_offset)
+    assert reading.direct.offset == gone.base_offset
+
+
 def test_a_reader_that_stops_early_leaves_nothing_behind(bucket: Bucket) -> None:
     reading = Reading(bucket, bucket.range())
     iterator = iter(reading.direct)
