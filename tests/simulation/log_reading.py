@@ -6,7 +6,7 @@ Owns: the reading.  Must not know what the log should hold, nor what world the c
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import Deadline
-from sparklog.errors import DecodeError, SparklogError
+from sparklog.errors import DecodeError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import OffsetSpec, TopicPartition
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.builder import iter_records
@@ -29,9 +29,18 @@ async def read_log(cluster: ClusterClient, log: LogId) -> FinalLog:
         end = await _list(data_client, log, OffsetSpec.LATEST)
         offset, empty = start, 0
         while offset < end:
-            answer = await data_client.fetch(
-                tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S
-            )
+            try:
+                answer = await data_client.fetch(
+                    tp, offset, max_bytes=1 << 20, timeout_s=READ_TIMEOUT_S
+                )
+            except KafkaError as error:
+                moved = await _list(data_client, log, OffsetSpec.EARLIEST)
+                if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE or moved <= offset:
+                    raise
+                # Retention was faster than the reader.
+                start = offset = moved
+                batches.clear()
+                continue
             found = _batches(answer.records)
             empty = 0 if found else empty + 1
             if not found and empty < EMPTY_MAX:
