@@ -82,6 +82,12 @@ def _reason(response: StoreResponse, error: Exception) -> str | None:
             "expired; start again with new ones, or use a role or profile, whose credentials are "
             "renewed"
         )
+    if response.code in _WRONG_CLOCKS:
+        return (
+            f"the store refuses the time of the request ({response.code}): the clock of this host "
+            "and that of the store differ by more than the store allows (S3: 15 minutes); set the "
+            "clock, and keep it right (NTP)"
+        )
     if response.code in _UNKNOWN_CREDENTIALS or isinstance(error, PermissionError):
         said = response.code if response.code and not response.code.isdigit() else "access denied"
         return (
@@ -125,5 +131,6 @@ _UNKNOWN_CREDENTIALS = frozenset(
 )
 #: Of keys with a session token.  Nothing renews a token that was given as text.
 _EXPIRED_CREDENTIALS = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+_WRONG_CLOCKS = frozenset({"RequestTimeTooSkewed"})
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError"})
 _SILENT = frozenset({"HTTPClientError", "ConnectionError", "TimeoutError", "ClientConnectorError"})

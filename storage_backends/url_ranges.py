@@ -8,6 +8,7 @@ The query of a URL is a secret, so no error shows it.
 
 import http.client
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -27,6 +28,11 @@ SECONDS_MAX: Final = 20.0
 
 #: What stores answer for a URL that has expired, or whose object is gone.
 _REFUSALS: Final = frozenset((400, 401, 403, 404, 410))
+_REFUSAL_BYTES_MAX: Final = 4096
+_SAID: Final = (
+    re.compile(r"<Code>([A-Za-z0-9]{1,60})</Code>"),
+    re.compile(r"<Message>([^<>&=?%]{1,200})</Message>"),
+)
 _BEHIND_THE_END: Final = 416
 _PARTIAL: Final = 206
 _WHOLE: Final = 200
@@ -161,7 +167,8 @@ def _take_body(
         response.read()
         return 0
     if status in _REFUSALS:
-        raise RefusedUrlError(f"cannot read {where}: the store answers {status} {response.reason}")
+        said = f"{status} {response.reason}{_said(response)}"
+        raise RefusedUrlError(f"cannot read {where}: the store answers {said}")
     if status == 429 or status >= 500:
         raise _BusyStoreError(f"cannot read {where}: the store answers {status} {response.reason}")
     if status not in (_PARTIAL, _WHOLE):
@@ -177,6 +184,19 @@ def _take_body(
     if response.length is None and response.read(1):
         raise StorageError(f"cannot read {where}: the store does not serve ranges")
     return filled
+
+
+def _said(response: http.client.HTTPResponse) -> str:
+    """Code and message of a refusal; empty without any.
+
+    The rest of the answer may show the query of the URL, and so may a message with its characters.
+    """
+    try:
+        text = response.read(_REFUSAL_BYTES_MAX).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
+    found = [each.group(1).strip() for part in _SAID if (each := part.search(text))]
+    return f" ({': '.join(found)})" if found else ""
 
 
 def _start_of(content_range: str | None) -> int:

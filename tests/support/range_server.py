@@ -36,6 +36,8 @@ class RangeServer:
         self.faults: deque[int] = deque()
         self.asked: list[Asked] = []
         self.signature = 1
+        #: The answer to other signatures.
+        self.refusal = b"<Error>SignatureDoesNotMatch</Error>"
         self.port = 0
 
     def url(self, path: str) -> str:
@@ -52,7 +54,7 @@ class RangeServer:
         if fault > 0:
             return fault, b"a fault", ""
         if parts.query != f"signature={self.signature}":
-            return 403, b"<Error>SignatureDoesNotMatch</Error>", ""
+            return 403, self.refusal, ""
         if path not in self.objects:
             return 404, b"<Error>NoSuchKey</Error>", ""
         data = self.objects[path]

@@ -13,6 +13,7 @@ from sparklog.client.remote_segments_api import RemoteSegments, remote_segments_
 from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
 from sparklog.errors import StorageError
 from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.types import MAX_INT64
 
 #: Time for the leader's answer, in seconds; then the brokers read in place of the task.
 ANSWER_SECONDS_MAX: Final = 10.0
@@ -57,7 +58,11 @@ class SegmentSource:
         if found is None:
             self.asked += 1
             told = self._ask(offset, self._end)
-            self._segments, self._expires_at_ms = told.segments, told.expires_at_ms
+            self._segments = told.segments
+            is_good = self._now_ms() < told.expires_at_ms - SPARE_MS
+            # The clocks differ by more than the URLs are good for, or these are good for seconds:
+            # they are used until the store refuses them, as asking again brings no better ones.
+            self._expires_at_ms = told.expires_at_ms if is_good else MAX_INT64
             found = self._find(offset)
         if found is None:
             raise StorageError(f"the leader knows no URL for offset {offset}")

@@ -316,6 +316,23 @@ def test_urls_are_replaced_before_they_expire(bucket: Bucket) -> None:
     assert len(bucket.server.asked) == 2 * len(bucket.segments)
 
 
+def test_new_urls_that_have_expired_by_the_clock_here_are_used_until_they_are_refused(
+    bucket: Bucket,
+) -> None:
+    """The clocks differ by more than the URLs are good for, or these are good for seconds."""
+    item = replace(bucket.range(), remote=RemoteSource(end=bucket.end))
+    told = replace(bucket.signed(), expires_at_ms=bucket.now_ms - 1)
+
+    def ask(start: int, end: int) -> RemoteSegments:
+        signed = bucket.signed()
+        return replace(signed, expires_at_ms=told.expires_at_ms)
+
+    reading = Reading(bucket, item, ask=ask)
+    bucket.server.faults.extend([0, 0, 0, 0, 0, 403])
+    assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
+    assert reading.source.asked == 2
+
+
 def test_a_plan_without_urls_lets_the_task_ask(bucket: Bucket) -> None:
     item = replace(bucket.range(), remote=RemoteSource(end=bucket.end))
     reading = Reading(bucket, item)

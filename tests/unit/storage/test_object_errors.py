@@ -29,6 +29,14 @@ def test_credentials_that_have_expired_are_named_with_the_remedy(code: str) -> N
     )
 
 
+def test_a_clock_that_is_wrong_is_named() -> None:
+    assert words("RequestTimeTooSkewed") == (
+        "cannot read s3://bucket/x: the store refuses the time of the request "
+        "(RequestTimeTooSkewed): the clock of this host and that of the store differ by more than "
+        "the store allows (S3: 15 minutes); set the clock, and keep it right (NTP)"
+    )
+
+
 def test_credentials_that_are_wrong_are_to_be_checked() -> None:
     assert "(InvalidAccessKeyId); check key and secret" in words("InvalidAccessKeyId")
     assert "(AccessDenied); check key and secret" in words("AccessDenied")

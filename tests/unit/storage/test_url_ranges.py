@@ -108,6 +108,30 @@ def test_a_refused_url_is_not_tried_again(
     assert read(ranges, server.url("a/b.log"), 10, 20) == DATA[10:30]
 
 
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (
+            b"<Error><Code>AccessDenied</Code><Message>Request has expired.</Message></Error>",
+            " (AccessDenied: Request has expired.)",
+        ),
+        (b"<Code>SignatureDoesNotMatch</Code><Message>of ?signature=1</Message>",
+         " (SignatureDoesNotMatch)"),
+        (b"<html>Forbidden</html>", ""),
+        (b"\xff" * 100_000 + b"<Code>TooLate</Code>", ""),
+        (b"", ""),
+    ],
+)  # fmt: skip
+def test_a_refusal_says_why(
+    server: RangeServer, ranges: UrlRanges, refusal: bytes, said: str
+) -> None:
+    url = server.url("a/b.log")
+    server.signature, server.refusal = 2, refusal
+    with pytest.raises(RefusedUrlError) as refused:
+        ranges.read_into(url, 0, memoryview(bytearray(5)))
+    assert str(refused.value).endswith(f"/a/b.log: the store answers 403 Forbidden{said}")
+
+
 def test_no_error_shows_the_signature(server: RangeServer, ranges: UrlRanges) -> None:
     url = server.url("a/b.log")
     server.signature = 2
