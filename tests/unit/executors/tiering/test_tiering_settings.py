@@ -191,10 +191,12 @@ def test_the_records_of_producers_that_have_stopped_are_copied_and_expire() -> N
         await tiered.tier()
         log = tiered.partition.log
         assert 0 < log.tiered_end_offset < 10
+        found = [tiered.partition_at(broker) for broker in tiered.rig.brokers.values()]
+        # A follower seals what it knows to be replicated.
+        await until(lambda: all(each is not None and each.high_watermark == 10 for each in found))
         await set_topic(tiered, local_retention_bytes="0")
         await retention(tiered)
         assert log.tiered_end_offset == 10
-        found = [tiered.partition_at(broker) for broker in tiered.rig.brokers.values()]
         logs = [partition.log for partition in found if partition is not None]
         await until(lambda: all(each.recovery_point == 10 for each in logs))
         await retention(tiered)
