@@ -6,7 +6,14 @@ from sparklog.metadata import PartitionChanged
 from sparklog.remote_log.manifest_records import LogStartMoved
 from tests.simulation.checkers import decisions, deletions, elections
 from tests.simulation.checkers.copies import follow
-from tests.simulation.events import BrokerDied, HighWatermarkSeen, LogLost, ReplicaEnd, SeenBatch
+from tests.simulation.events import (
+    BrokerDied,
+    HighWatermarkSeen,
+    LogLost,
+    ReplicaEnd,
+    SeenBatch,
+    UncleanElectionAsked,
+)
 from tests.simulation.events import ReplicaSeen as Seen
 from tests.simulation.final_state import FinalLog, FinalState
 from tests.simulation.history import AnyEvent, History
@@ -122,6 +129,21 @@ def test_who_joins_with_a_move_that_began_before_its_log_was_lost_has_not_copied
 
     assert damaged(lost) == {2}
     assert damaged() == damaged(lost, committed(registered(2))) == set()
+
+
+def test_a_replica_with_an_old_log_of_its_own_does_not_go_on_behind_the_bucket() -> None:
+    """It lacks markers, maybe, and the bucket tells nothing of them."""
+    asked, told = UncleanElectionAsked(log=LOG), Told()
+    alone = committed(told.now(1, (1,)))
+    lost = LogLost(broker=1, log=LOG, whole=True)
+    offline, led = committed(told.now(-1, ())), committed(told.now(2, (2,)))
+
+    def recovers_from_the_bucket(*more: AnyEvent) -> list[bool]:
+        history = History.of(TIERED, alone, lost, *more, offline, asked, led)
+        return [each.from_bucket for each in follow(history)[LOG].recoveries]
+
+    assert recovers_from_the_bucket() == [False]
+    assert recovers_from_the_bucket(replace(lost, broker=2)) == [True]
 
 
 # transactions that were open where the bucket ends

@@ -407,9 +407,12 @@ class _Walk:
         # Of a log that is gone it serves nothing: it leads so that it can say so.
         speechless = leader in copies.emptied and copies.is_lost(leader, at)
         kept = unheard or speechless or leader not in copies.emptied
-        # Of a tiered log that is gone everywhere only the bucket has records, for any replica.
+        # Of a tiered log that is gone everywhere only the bucket has records, for any replica but
+        # one that has an old log of its own.
         tiered = self._config(copies.log.topic, "remote.storage.enable") == "true"
-        from_bucket = tiered and copies.holders <= copies.emptied
+        was_in_sync = any(leader in state.isr for _, state in copies.changes[:-1])
+        has_old_log = was_in_sync and leader not in copies.emptied
+        from_bucket = tiered and copies.holders <= copies.emptied and not has_old_log
         held = from_bucket or (leader in copies.holders and kept)
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
