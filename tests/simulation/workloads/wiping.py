@@ -27,7 +27,8 @@ TRANSACTIONAL_SHARE = 0.7
 async def run(scene: Scene, chance: random.Random) -> None:
     while not scene.over:
         await scene.pause(chance, CALM_MS)
-        if not scene.over:
+        # The brokers that are killed may have the last copy of another partition.
+        if not scene.over and not losing.is_loss_open(scene):
             await wipe(scene, chance)
 
 
