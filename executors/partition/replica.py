@@ -253,11 +253,7 @@ class Replica:
                     raise log.out_of_range(offset)
                 if by_follower:
                     raise log.moved_to_tiered_storage(offset)
-                # The bucket may have more than the end allows, if a recovery has lost markers.  The
-                # read waits then: the leader is about to append them.
-                is_bounded = end >= log.local_log_start_offset
-                wanted = is_bounded and offset < end and (max_bytes > 0 or min_one)
-                return self._remote_read(end, wanted=wanted)
+                return self._remote_read(end, wanted=offset < end and (max_bytes > 0 or min_one))
             if by_follower and has_forgotten(log, last_fetched_epoch, offset):
                 raise log.out_of_range(offset)
             if offset < end and (max_bytes > 0 or min_one):

@@ -101,7 +101,11 @@ class LogReads:
         """The read with the records from the bucket; as it was while they are on their way."""
         committed = self.isolation is Isolation.READ_COMMITTED
         found = self._replica_manager.remote_reads.read(
-            partition, fetch_offset, max_bytes, with_aborted=committed
+            partition,
+            fetch_offset,
+            max_bytes,
+            end_offset=read.end_offset,
+            with_aborted=committed,
         )
         if found is None:
             return read

@@ -12,7 +12,7 @@ from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.storage_backends.base import Region
-from sparklog.types import OffsetTimestamp
+from sparklog.types import MAX_INT64, OffsetTimestamp
 
 
 class RemoteRecords(NamedTuple):
@@ -38,9 +38,18 @@ class RemoteReads(Protocol):
     """The remote part of a broker's tiered logs, between log start and local log start."""
 
     def read(
-        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int = MAX_INT64,
+        with_aborted: bool,
     ) -> RemoteRecords | None:
-        """The records from the batch with ``offset`` on; at least one batch.
+        """The records from the batch with ``offset`` on up to ``end_offset``; at least one batch.
+
+        The bucket has more than a reader may see if a recovery has lost markers, or where a
+        follower does not know yet how far the records are stable.
 
         Returns None while they are on their way.  Then the delayed fetches of the partition are
         checked when they have come, or when an error has.  Raises KafkaError.
@@ -65,10 +74,16 @@ class NoRemoteReads:
     """The reads of a broker without a remote_dir."""
 
     def read(
-        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int = MAX_INT64,
+        with_aborted: bool,
     ) -> RemoteRecords | None:
         """Raises KafkaError: the records cannot be reached from here."""
-        del max_bytes, with_aborted
+        del max_bytes, end_offset, with_aborted
         raise self._error(partition, offset)
 
     async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:

@@ -11,7 +11,7 @@ from sparklog.errors import StorageError
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.storage_backends.base import FileHandle, Region
 from sparklog.storage_backends.joined_region import JoinedRegion
-from sparklog.types import NO_OFFSET
+from sparklog.types import MAX_INT64, NO_OFFSET
 from sparklog.wire.records.batch import BATCH_OVERHEAD, Buffer, batch_size, read_header
 
 #: Bytes that are read from a file at once to find where batches end.
@@ -128,10 +128,13 @@ def find_place(read: RemoteRead, open_file: Callable[[str], FileHandle]) -> Plac
     return FilesPlace([(open_file(each.name), each.position, each.size) for each in read.pieces])
 
 
-def whole_batches(place: Place, offset: int, max_bytes: int) -> tuple[int, int, int]:
+def whole_batches(
+    place: Place, offset: int, max_bytes: int, end_offset: int = MAX_INT64
+) -> tuple[int, int, int]:
     """Start and stop of the batches from the one that holds ``offset`` on, and the offset behind.
 
-    They have at most ``max_bytes`` together, but there is at least one.  Raises StorageError.
+    They have at most ``max_bytes`` together and end at or below ``end_offset``, but there is at
+    least one.  Raises StorageError.
     """
     start, stop, next_offset = NO_OFFSET, 0, NO_OFFSET
     position = 0
@@ -147,7 +150,7 @@ def whole_batches(place: Place, offset: int, max_bytes: int) -> tuple[int, int, 
         if header.last_offset >= offset:
             if start == NO_OFFSET:
                 start = position
-            elif end - start > max_bytes:
+            elif end - start > max_bytes or header.next_offset > end_offset:
                 break
             stop, next_offset = end, header.next_offset
         position = end

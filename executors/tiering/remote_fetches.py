@@ -32,7 +32,7 @@ from sparklog.executors.tiering.replica_records import no_replica_records
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.types import NO_OFFSET, OffsetTimestamp, TopicPartition
+from sparklog.types import MAX_INT64, NO_OFFSET, OffsetTimestamp, TopicPartition
 
 #: Bytes of one read; a larger batch comes nevertheless.
 READ_BYTES: Final = 1024 * 1024
@@ -132,7 +132,13 @@ class RemoteFetches:
         self._errors: OrderedDict[_Key, KafkaError] = OrderedDict()
 
     def read(
-        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int = MAX_INT64,
+        with_aborted: bool,
     ) -> RemoteRecords | None:
         """See ``RemoteReads``."""
         key = _Key(partition, partition.leader_epoch, offset, with_aborted)
@@ -146,10 +152,11 @@ class RemoteFetches:
         self._waiting.pop(key, None)
         read, place = self._kept[found]
         try:
-            if offset == read.first_offset and place.size <= max_bytes:
+            is_whole = offset == read.first_offset and read.next_offset <= end_offset
+            if is_whole and place.size <= max_bytes:
                 start, stop, next_offset = 0, place.size, read.next_offset
             else:
-                start, stop, next_offset = whole_batches(place, offset, max_bytes)
+                start, stop, next_offset = whole_batches(place, offset, max_bytes, end_offset)
             region = place.region(start, stop)
         except SparklogError as file_error:
             self._drop(found)

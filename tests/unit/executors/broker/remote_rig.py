@@ -11,7 +11,7 @@ from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import RemoteRecords, ReplicaManager
 from sparklog.executors.replica_manager.log_maintenance import apply_local_retention
-from sparklog.types import OffsetTimestamp, TopicPartition
+from sparklog.types import MAX_INT64, OffsetTimestamp, TopicPartition
 from tests.support.batches import batch
 from tests.unit.executors.broker.broker_rig import OWN_BUCKET, Client, Rig
 
@@ -68,6 +68,7 @@ class ScriptedRemoteReads:
 
     replica_manager: ReplicaManager
     asked: list[Asked] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     regions: list[ScriptedRegion] = field(default_factory=list)
     aborted: tuple[AbortedTxn, ...] = ()
     #: What the next searches find, by partition: without an answer there is no such record.
@@ -76,8 +77,15 @@ class ScriptedRemoteReads:
     _answers: dict[tuple[int, int], bytes | KafkaError] = field(default_factory=dict)
 
     def read(
-        self, partition: Partition, offset: int, max_bytes: int, *, with_aborted: bool
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        end_offset: int = MAX_INT64,
+        with_aborted: bool,
     ) -> RemoteRecords | None:
+        self.ends.append(end_offset)
         number = partition.topic_partition.partition
         self.asked.append(Asked(number, offset, max_bytes, with_aborted))
         answer = self._answers.get((number, offset))

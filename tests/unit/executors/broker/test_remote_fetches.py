@@ -300,6 +300,7 @@ def test_what_a_reader_may_not_see_yet_is_not_read_from_the_bucket() -> None:
         assert remote.asked == []
         remote.hold(0, 0, stored(0))
         assert await client.fetch("t", 0, **committed) == (0, [b"remote 0"])
+        assert remote.ends == [1], "what lies above is not sent"
         transactions.restart({})
 
     run(test, **PATIENT)

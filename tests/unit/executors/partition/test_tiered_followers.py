@@ -12,7 +12,7 @@ from sparklog.executors.partition import (
     ResumeFetching,
     Truncated,
 )
-from sparklog.types import NO_NODE, Isolation
+from sparklog.types import NO_NODE
 from tests.unit.executors.partition.partition_maker import NOW, TP
 from tests.unit.executors.partition.replica_trio import Trio
 
@@ -280,17 +280,3 @@ def test_deleted_records_in_the_bucket_move_the_log_start_of_followers_too() -> 
     assert starts(trio[1]) == (LOCAL_START - 2, LOCAL_START, 10)
     assert leader.low_watermark(lambda _: True) == LOCAL_START - 2
     assert leader.log.leader_epochs.entries == (EpochEntry(2, LOCAL_START - 2),)
-
-
-def test_a_stable_offset_in_the_bucket_holds_up_committed_reads() -> None:
-    """A recovery has lost the marker of a transaction, and the leader is about to repeat it."""
-    trio = Trio(2, segment_bytes=100, remote_storage_enable=True, retention_ms=-1)
-    trio.elect(2, isr=[2])
-    for number in range(8):
-        more = {"sequence": number - 3, "producer_id": PRODUCER, "epoch": 0, "transactional": True}
-        trio.append(b"%d" % number, **(more if number >= 3 else {}))
-    drop_local(trio, 2)
-    assert trio[2].last_stable_offset == 3
-    read = trio[2].read(0, 100, isolation=Isolation.READ_COMMITTED)
-    assert (read.is_remote, read.records) == (False, None), "the bucket knows no such end"
-    assert trio[2].read(0, 100).is_remote

@@ -64,6 +64,12 @@ def test_whole_batches_from_an_offset_on(
     region.release()
 
 
+@pytest.mark.parametrize(("end_offset", "count"), [(12, 1), (13, 2), (17, 2), (18, 3)])
+def test_whole_batches_end_below_an_offset(end_offset: int, count: int) -> None:
+    _, stop, behind = whole_batches(MemoryPlace(DATA), 10, len(DATA), end_offset)
+    assert (stop, behind) == (sum(SIZES[:count]), (12, 13, 18)[count - 1])
+
+
 def test_files_need_no_memory_and_are_sent_as_they_are() -> None:
     assert (MemoryPlace(DATA).memory_bytes, in_files(20).memory_bytes) == (len(DATA), 0)
     region = in_files(20).region(5, 50)

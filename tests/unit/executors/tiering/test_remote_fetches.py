@@ -14,7 +14,7 @@ from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters, FilePiece
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.storage_backends.memory import MemoryBackend
-from sparklog.types import TopicPartition
+from sparklog.types import MAX_INT64, TopicPartition
 from sparklog.wire.records.builder import Record, encode_batch
 
 #: Every batch has one record and is a read of its own.
@@ -72,9 +72,11 @@ class Case:
             bucket, lambda tp: None, self.metrics, open_file=bucket.open_file
         )
 
-    async def read(self, offset: int, max_bytes: int = 1000) -> bytes:
+    async def read(self, offset: int, max_bytes: int = 1000, end_offset: int = MAX_INT64) -> bytes:
         for _ in range(100):
-            found = self.fetches.read(self.partition, offset, max_bytes, with_aborted=False)
+            found = self.fetches.read(
+                self.partition, offset, max_bytes, end_offset=end_offset, with_aborted=False
+            )
             if found is not None:
                 data = found.records.read()
                 found.records.release()
@@ -114,6 +116,20 @@ def test_without_files_two_reads_are_ahead() -> None:
             assert await case.read(offset) == BATCHES[offset]
             await case.settle()
             assert case.bucket.calls == [(n, 1, False) for n in range(offset + 3)]
+
+    run(test)
+
+
+def test_a_read_is_cut_at_the_end_that_its_reader_may_see() -> None:
+    class Pairs(Bucket):
+        def _read(self, offset: int, takes_files: bool) -> RemoteRead:
+            return RemoteRead(BATCHES[offset] + BATCHES[offset + 1], offset, offset + 2)
+
+    async def test() -> None:
+        case = Case(Pairs(in_files=False), local_start=2)
+        assert await case.read(0, end_offset=1) == BATCHES[0]
+        assert await case.read(0, end_offset=2) == BATCHES[0] + BATCHES[1]
+        assert await case.read(0) == BATCHES[0] + BATCHES[1]
 
     run(test)
 
