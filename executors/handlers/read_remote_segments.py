@@ -5,7 +5,6 @@ Any client may ask, as any client may fetch the same records.  The URLs open not
 
 from typing import Final
 
-from sparklog.executors.partition import Partition
 from sparklog.executors.replica_manager import ReplicaManager
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.types import TopicPartition
@@ -29,8 +28,6 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         start = max(request.start_offset, partition.log.log_start_offset)
         if seconds == 0 or start >= request.end_offset:
             return ReadRemoteSegmentsResponse()
-        if not _agrees_with_its_manifest(partition):
-            return ReadRemoteSegmentsResponse()
         expires_at_ms = replica_manager.now_ms() + 1000 * seconds
         found = await replica_manager.remote_reads.signed_segments(
             partition, start, request.end_offset, seconds=seconds, count_max=SEGMENTS_MAX
@@ -47,13 +44,3 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         advertise=False,
         advertise_to_own_clients=True,
     )
-
-
-def _agrees_with_its_manifest(partition: Partition) -> bool:
-    """Whether the segments have the records of this log.
-
-    A leader that was elected unclean removes segments when it takes the manifest over, and may have
-    other records where they end.  Until then its brokers read, up to where its files begin.
-    """
-    log = partition.log
-    return log.tiered_end_offset >= log.local_log_start_offset

@@ -66,13 +66,20 @@ class _Key(NamedTuple):
     """The place of a read.
 
     Another topic of the name has another partition.  After an unclean election other records may
-    have the offset, so the reads of each leader epoch are its own.
+    have the offset, so the reads of each leader epoch are its own, and so are those that a follower
+    has made before its log was truncated in that epoch (``generation``).
     """
 
     partition: Partition
     leader_epoch: int
+    generation: int
     offset: int
     with_aborted: bool
+
+    @property
+    def is_of_now(self) -> bool:
+        partition = self.partition
+        return (partition.leader_epoch, partition.log.generation) == self[1:3]
 
 
 class _Kept(NamedTuple):
@@ -141,7 +148,8 @@ class RemoteFetches:
         with_aborted: bool,
     ) -> RemoteRecords | None:
         """See ``RemoteReads``."""
-        key = _Key(partition, partition.leader_epoch, offset, with_aborted)
+        generation = partition.log.generation
+        key = _Key(partition, partition.leader_epoch, generation, offset, with_aborted)
         error = self._errors.pop(key, None)
         if error is not None:
             raise error
@@ -178,13 +186,11 @@ class RemoteFetches:
         """
         if key in self._kept:
             return key
-        partition, epoch, offset, with_aborted = key
+        offset, place = key.offset, key._replace(offset=NO_OFFSET)
         for other, (read, _) in self._kept.items():
             if (
                 read.first_offset <= offset < read.next_offset
-                and other.partition is partition
-                and other.leader_epoch == epoch
-                and other.with_aborted == with_aborted
+                and other._replace(offset=NO_OFFSET) == place
             ):
                 return other
         return None
@@ -268,7 +274,7 @@ class RemoteFetches:
 
     def _is_of_now(self, key: _Key) -> bool:
         """Whether fetches may still ask for a read."""
-        return key.partition.leader_epoch == key.leader_epoch and self._is_hosted(key.partition)
+        return key.is_of_now and self._is_hosted(key.partition)
 
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
         """Begin the reads that a client asks for next, as far as they are in the bucket only, and

@@ -4,8 +4,8 @@ Owns: taking the manifest over, commits with their conflicts and lost answers, a
 Must not know what the records mean, nor clocks or event loops: every call blocks, and times are
 arguments.
 
-A leader first commits that it has begun.  A leader that was deposed collides with that commit,
-reads it, and learns that its epoch is over.  The nonce of a commit begins with the nonce of its
+A leader first commits that it has begun, together with what leaves the manifest therefore.  A
+leader that was deposed collides with that commit, reads it, and learns that its epoch is over.  The nonce of a commit begins with the nonce of its
 leader, and differs for each attempt: a commit of which the answer was lost is recognised by it.
 """
 
@@ -206,6 +206,7 @@ class ManifestLog:
         nonce: str,
         now_ms: int,
         check_new: Callable[[], None] = lambda: None,
+        agree: Callable[[Manifest], Records] = lambda manifest: (),
     ) -> Manifest:
         """Take the manifest over, for the commits that follow.
 
@@ -215,8 +216,11 @@ class ManifestLog:
             leader_epoch: the leader epoch of the partition.
             nonce: a text that no other leader of this epoch has.
             now_ms: the time of day, in milliseconds since the epoch.
-            check_new: called before the first commit of a manifest.  What it raises ends the call,
-                and nothing is written.
+            check_new: called before the first commit of a manifest.
+            agree: decides what else this commit changes, so that no reader finds a manifest of this
+                epoch without it.
+
+        What ``check_new`` and ``agree`` raise ends the call, and nothing is written.
 
         Raises:
             DeposedLeaderError: a leader of a higher epoch has taken the manifest over, or another
@@ -234,7 +238,8 @@ class ManifestLog:
                 raise self._deposed()
             if self.manifest.version == 0:
                 check_new()
-            if self._write(self.manifest.begin_leadership(leader_epoch, nonce), now_ms):
+            begin = self.manifest.begin_leadership(leader_epoch, nonce)
+            if self._write((*begin, *agree(self.manifest)), now_ms):
                 self._write_checkpoint_if_due(now_ms)
             else:
                 self.refresh()

@@ -41,8 +41,9 @@ class _OpenManifest:
 
     log: ManifestLog
     lock: AbstractContextManager[Any]
-    #: Whether this process has taken the manifest over, and it agrees with the leader's log.
-    leads: bool = False
+    #: The epoch in which this process has taken the manifest over last, so that it agrees with the
+    #: log of that leader; None before, and while it is taken over again.
+    led_epoch: int | None = None
     #: Whether a call has failed, so that a commit of it may have been written nevertheless.
     in_doubt: bool = False
 
@@ -100,17 +101,16 @@ class OpenManifests:
         """
         opened = self._open(partition)
         with opened.lock:
-            log = opened.log
-            return opened.leads and log.is_loaded and log.manifest.leader_epoch >= leader_epoch
+            return opened.led_epoch is not None and opened.led_epoch >= leader_epoch
 
     @contextmanager
     def taking_over(self, partition: RemotePartition) -> Iterator[ManifestLog]:
         """Lead from the end of the ``with`` block on, unless an error ends it."""
         opened = self._open(partition)
         with opened.lock:
-            opened.leads, opened.in_doubt = False, True
+            opened.led_epoch, opened.in_doubt = None, True
             yield opened.log
-            opened.leads, opened.in_doubt = True, False
+            opened.led_epoch, opened.in_doubt = opened.log.manifest.leader_epoch, False
 
     @contextmanager
     def leading(
@@ -131,7 +131,7 @@ class OpenManifests:
         """
         opened = self._open(partition)
         with opened.lock:
-            if not opened.leads:
+            if opened.led_epoch is None:
                 raise NotLeadingError(
                     f"no leader of {opened.log.url} has begun in this process; call "
                     "begin_leadership for it"

@@ -134,30 +134,33 @@ class RemoteLogService:
         Raises:
             DeposedLeaderError: a leader of a higher epoch has taken the manifest over, or another
                 leader of the same epoch.
-            ShortLineageError: the leader epochs of the log begin above its start.  Older leaders
-                are shut out already, but this one does not lead.
+            ShortLineageError: the leader epochs of the log begin above its start.
             DamagedObjectError: the segment in which the logs diverge is damaged, and its beginning
                 must stay.
             MissingManifestError: there never was a manifest, and the leader's log has records that
-                are not in its files.  Nothing has changed.
+                are not in its files.
+
+        Nothing has changed after these errors, and the older leader has not been shut out.
         """
         clock_ms = self._clock(now_ms)
 
         def check_new() -> None:
             takeover.check_new_manifest(log, "{}-{}".format(*partition), self._remote.url)
 
+        def truncate(manifest: Manifest, at_ms: int) -> Records:
+            offset = takeover.diverges_at(manifest, log, manifest_log.url)
+            if offset is None:
+                return ()
+            whole = takeover.segment_to_shorten(manifest, log, offset)
+            shortened = whole and self._reader(partition, whole).beginning(whole, offset)
+            return manifest.truncate_after(offset, at_ms, shortened)
+
         self.owner.check_again()
         with self._manifests.taking_over(partition) as manifest_log:
-            manifest = manifest_log.begin_leadership(leader_epoch, nonce, clock_ms(), check_new)
-            offset = takeover.diverges_at(manifest, log, manifest_log.url)
-            if offset is not None:
-                whole = takeover.segment_to_shorten(manifest, log, offset)
-                shortened = whole and self._reader(partition, whole).beginning(whole, offset)
-                commit(
-                    manifest_log,
-                    lambda each, at_ms: each.truncate_after(offset, at_ms, shortened),
-                    clock_ms,
-                )
+            manifest_log.begin_leadership(
+                leader_epoch, nonce, clock_ms(), check_new, lambda each: truncate(each, clock_ms())
+            )
+            commit(manifest_log, truncate, clock_ms)  # a leader that begins again has none yet
             is_lost = takeover.ends_below_start(manifest_log.manifest, log)
             start = takeover.log_start(manifest_log.manifest, log)
             lost = takeover.lost_offsets(manifest_log.manifest, log)
@@ -449,7 +452,13 @@ class RemoteLogService:
         leader_epoch: int = NO_LEADER_EPOCH,
     ) -> Sequence[SignedSegment]:
         """The first segments with offsets in [``start``, ``end``), with URLs that are good for
-        ``seconds``; none if the store has no URLs.  For ``leader_epoch`` see ``Lookups``."""
+        ``seconds``; none if the store has no URLs.
+
+        There are none either before this process has taken the manifest over in ``leader_epoch``: a
+        leader that was elected unclean removes segments then, and may have other records there.
+        """
+        if not self._manifests.leads(partition, leader_epoch):
+            return ()
         segments = self._manifests.look(
             partition,
             lambda each: each.segments_between(start, end, count_max),

@@ -3,9 +3,12 @@
 Its broker leads again, and has not taken the manifest over yet.
 """
 
+from typing import Any
+
 import pytest
 
-from sparklog.remote_log import names
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.remote_log import names, takeover
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.memory_faults import Operation
@@ -57,20 +60,50 @@ def test_a_time_is_found_in_what_the_heir_has_copied(
     assert found.offset >= old_end
 
 
-def test_what_the_heir_has_copied_has_urls(tiered: TieredLog, former: RemoteLogService) -> None:
-    tiered.rich.put(*range(900, 910))
-    tiered.copy_all(HEIR_EPOCH)
-    assert signed_ids(former, tiered.end) == [each.segment_id for each in tiered.segments]
-
-
-def test_what_the_heir_has_truncated_has_no_url(
-    tiered: TieredLog, former: RemoteLogService
-) -> None:
+def test_nothing_has_a_url_before_the_takeover(tiered: TieredLog, former: RemoteLogService) -> None:
     *kept, last = tiered.segments
     epochs = tuple(each for each in tiered.leader_epochs if each.start_offset < last.base_offset)
     log = tiered.leader_log(log_end_offset=last.base_offset, leader_epochs=epochs)
+    assert signed_ids(former, tiered.end) == []
     tiered.service.begin_leadership(PARTITION, HEIR_EPOCH, "n", log, 0)
+    former.read(PARTITION, 0, 1, with_aborted=False, leader_epoch=HEIR_EPOCH)
+    assert signed_ids(former, tiered.end) == []
+    former.begin_leadership(PARTITION, EPOCH, "m", log, 0)
     assert signed_ids(former, tiered.end) == [each.segment_id for each in kept]
+
+
+def test_a_time_is_found_in_what_the_present_leader_has_copied(
+    tiered: TieredLog, former: RemoteLogService
+) -> None:
+    """The former leader follows, knows the manifest of this epoch, and does not lead in it."""
+    former.read(PARTITION, 0, 1, with_aborted=False, leader_epoch=HEIR_EPOCH)
+    tiered.copy_all(HEIR_EPOCH)
+    former.read(PARTITION, 0, 1, with_aborted=False, leader_epoch=HEIR_EPOCH)
+    tiered.rich.put(*range(900, 910))
+    tiered.copy_all(HEIR_EPOCH)
+    found = former.find_timestamp(PARTITION, 905, 0, leader_epoch=HEIR_EPOCH)
+    assert found is not None
+    assert (found.offset, found.timestamp) == (tiered.end - 5, 905)
+
+
+def test_a_follower_finds_no_manifest_of_a_leader_with_what_the_leader_has_removed(
+    tiered: TieredLog, former: RemoteLogService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its consumers read while the leader takes over."""
+    *_, last = tiered.segments
+    epochs = tuple(each for each in tiered.leader_epochs if each.start_offset < last.base_offset)
+    log = tiered.leader_log(log_end_offset=last.base_offset, leader_epochs=epochs)
+    diverges_at = takeover.diverges_at
+
+    def meanwhile(*args: Any) -> int | None:
+        former.read(PARTITION, 0, 1, with_aborted=False, leader_epoch=HEIR_EPOCH)
+        return diverges_at(*args)
+
+    monkeypatch.setattr(takeover, "diverges_at", meanwhile)
+    tiered.service.begin_leadership(PARTITION, HEIR_EPOCH, "n", log, 0)
+    with pytest.raises(KafkaError) as refused:
+        former.read(PARTITION, last.base_offset, 1, with_aborted=False, leader_epoch=HEIR_EPOCH)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_a_leader_that_has_taken_over_looks_without_a_request(tiered: TieredLog) -> None:

@@ -150,7 +150,7 @@ def test_a_leader_with_a_short_lineage_drops_nothing_and_does_not_lead() -> None
         with pytest.raises(NotLeadingError):
             service.move_log_start(PARTITION, 2, 25, 7)
     assert contents(store) == before
-    assert stored(store).leader_epoch == 2  # the former leader is shut out all the same
+    assert stored(store).leader_epoch == 1
     full = leader_log(45, (1, 0), (2, 30), local=30)
     assert service.begin_leadership(PARTITION, 2, "n", full, 7).end_offset == 30
     assert contents(store) == before
@@ -275,11 +275,11 @@ def test_an_old_leader_that_comes_back_is_deposed_and_does_not_lead() -> None:
         ("late", "late"),
     ],
 )
-@pytest.mark.parametrize("commits_before", [0, 1, 2])
+@pytest.mark.parametrize("commits_before", [0, 1])
 def test_a_takeover_whose_answers_were_lost_is_repeated(
     failures: tuple[Failure, ...], commits_before: int
 ) -> None:
-    """The commits are: the leader began, segments left, the log start moved."""
+    """The commits are: the leader began and segments left, the log start moved."""
     store = led()
     service = service_of(store)
     log = leader_log(40, (1, 12), (2, 25), start=12, local=12)
@@ -294,7 +294,7 @@ def test_a_takeover_whose_answers_were_lost_is_repeated(
     state = service.begin_leadership(PARTITION, 2, "n", log, 8)
     assert (state.log_start_offset, state.end_offset, state.segments) == (12, 20, 1)
     assert contents(store) == (ids([B]), 12, (C.segment_id, A.segment_id))
-    assert stored(store).version == 5 + 3
+    assert stored(store).version == 5 + 2
 
 
 def fail_after(store: ScriptedStore, count: int, failures: tuple[Failure, ...]) -> None:

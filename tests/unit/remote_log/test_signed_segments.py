@@ -93,6 +93,8 @@ def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.Monk
             return SEGMENTS
 
     monkeypatch.setattr(service._manifests, "look", lambda _, look, **how: look(Manifest()))
+    assert not service.signed_segments(partition, 3, 15, seconds=9, count_max=2)
+    monkeypatch.setattr(service._manifests, "leads", lambda *_: True)
     found = service.signed_segments(partition, 3, 15, seconds=9, count_max=2)
     assert found == sign_segments(SigningStore(), f"{UUID(int=5)}/0/segments", SEGMENTS, 9)
     assert asked == [(3, 15, 2)]

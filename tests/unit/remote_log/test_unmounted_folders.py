@@ -117,7 +117,6 @@ def test_a_process_that_has_not_read_the_manifest_does_not_take_the_log_for_empt
         lambda: reader.read(PARTITION, 0, 1, with_aborted=False),
         lambda: reader.find_timestamp(PARTITION, 0, 0),
         lambda: reader.follower_state(PARTITION, 10),
-        lambda: reader.signed_segments(PARTITION, 0, 10, seconds=1, count_max=9),
     ):
         is_refused(call)
     shared.mount()

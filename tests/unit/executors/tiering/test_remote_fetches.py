@@ -60,7 +60,7 @@ class Leader:
     leader_epoch = 5
 
     def __init__(self, local_start: int) -> None:
-        self.log = SimpleNamespace(local_log_start_offset=local_start)
+        self.log = SimpleNamespace(local_log_start_offset=local_start, generation=0)
 
 
 class Case:
@@ -130,6 +130,23 @@ def test_a_read_is_cut_at_the_end_that_its_reader_may_see() -> None:
         assert await case.read(0, end_offset=1) == BATCHES[0]
         assert await case.read(0, end_offset=2) == BATCHES[0] + BATCHES[1]
         assert await case.read(0) == BATCHES[0] + BATCHES[1]
+
+    run(test)
+
+
+def test_what_was_read_before_the_log_was_truncated_is_read_again() -> None:
+    """A follower of a leader that was elected unclean may have read what this one removes."""
+
+    async def test() -> None:
+        case = Case(Bucket())
+        await case.read(7)
+        await case.settle()
+        calls = len(case.bucket.calls)
+        await case.read(7)
+        assert len(case.bucket.calls) == calls
+        case.partition.log.generation += 1
+        assert await case.read(7) == BATCHES[7]
+        assert case.bucket.calls[calls] == (7, 1, True)
 
     run(test)
 

@@ -14,6 +14,7 @@ from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
 from sparklog.dataframe.options import Bound, RemoteReads
 from sparklog.dataframe.read import read_planner
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.tiering.leadership import remote_partition
 from sparklog.types import Isolation
 from tests.support.batches import batch
 from tests.support.waiting import until
@@ -195,12 +196,12 @@ def test_the_brokers_read_before_a_leader_has_taken_the_manifest_over(tmp_path: 
 
     async def test(tiered: TieredRig) -> None:
         everything = await filled(tiered)
-        tiered.partition.log.tiered_end_offset = 0
+        assert tiered.leader is not None
+        assert tiered.leader.tiering is not None
+        tiered.leader.tiering.manager._remote.forget(remote_partition(tiered.partition))
         before = bytes_sent(tiered)
         assert await rows(tiered) == everything
         assert bytes_sent(tiered) - before > len(everything) * 50
-        assert tiered.leader is not None
-        assert tiered.leader.tiering is not None
         tiered.leader.tiering.manager._led.clear()
         await tiered.leader.tiering.manager.look_after_all()
         before = bytes_sent(tiered)

@@ -80,7 +80,7 @@ class _Remote:
 class _Partition:
     topic_id = None
     topic_partition = TopicPartition("t", 0)
-    log = SimpleNamespace(local_log_start_offset=1, log_start_offset=0)
+    log = SimpleNamespace(local_log_start_offset=1, log_start_offset=0, generation=0)
     leader_epoch = 5
 
 
