@@ -36,13 +36,15 @@ from sparklog.wire.records.control import ControlType, EndTxnMarker
 class LeaderRole:
     """The leader's part of one replica; the ISR is empty while that replica does not lead."""
 
-    __slots__ = ("_isr", "_markers_end", "_replica")
+    __slots__ = ("_isr", "_markers_due", "_markers_end", "_replica")
 
     def __init__(self, replica: Replica, isr: IsrState) -> None:
         self._replica = replica
         self._isr = isr
         #: The end of the markers of hanging transactions, in this leader epoch.
         self._markers_end = NO_OFFSET
+        #: Whether some of these markers were not written yet.
+        self._markers_due = False
 
     # role
 
@@ -50,7 +52,7 @@ class LeaderRole:
         """Begin a leader epoch at the end of the log (``Partition.makeLeader``)."""
         replica, log = self._replica, self._replica.log
         replica.epoch_start_offset = log.log_end_offset
-        self._markers_end = NO_OFFSET
+        self._markers_end, self._markers_due = NO_OFFSET, False
         log.assign_leader_epoch(state.leader_epoch)
         self._isr.lead(state, replica.config.min_insync_replicas, now_ms)
 
@@ -78,6 +80,8 @@ class LeaderRole:
             self._replica.require_leader()
         except KafkaError as refusal:
             return [refusal] * len(sent)
+        if self._markers_due:
+            return [self._markers_missing()] * len(sent)
         outcomes: list[Appended | KafkaError] = []
         draft = self._draft(now_ms, verified)
         for records, acks in sent:
@@ -107,6 +111,7 @@ class LeaderRole:
     ) -> Iterator[Appended]:
         """See ``Partition.end_hanging_transactions``."""
         replica = self._replica
+        self._markers_due = True
         for first_offset, producer_id in replica.hanging_transactions.items():
             known = replica.producers.entries[producer_id]
             is_aborted = (producer_id, first_offset) in aborted
@@ -123,6 +128,7 @@ class LeaderRole:
             appended = self._write_alone(draft, now_ms)
             self._markers_end = replica.log.log_end_offset
             yield appended
+        self._markers_due = False
 
     def has_reached(self, required: RequiredOffset) -> bool:
         """See ``Partition.has_reached``."""
@@ -235,6 +241,13 @@ class LeaderRole:
         the start of this leader epoch, and the end of the markers that are appended there."""
         replica = self._replica
         return max(replica.high_watermark, replica.epoch_start_offset, self._markers_end)
+
+    def _markers_missing(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{self._replica.topic_partition} takes no records before the disk takes the markers "
+            "of transactions that ended before its log was lost",
+        )
 
     def _not_enough_replicas(self, code: ErrorCode = ErrorCode.NOT_ENOUGH_REPLICAS) -> KafkaError:
         return KafkaError(

@@ -187,6 +187,9 @@ class Partition(Replica):
     ) -> Iterator[Appended]:
         """Append the markers of ``hanging_transactions``, before clients append anything.
 
+        A batch of the same producer would become a part of such a transaction.  So clients append
+        nothing after an error, until another call has appended the rest.
+
         This needs no in-sync followers: the transactions ended long ago.  ``aborted`` are the
         producer id and the first offset of those that were aborted; the others were committed.
         Raises KafkaError: KAFKA_STORAGE_ERROR.

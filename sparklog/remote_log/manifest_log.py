@@ -5,8 +5,9 @@ Must not know what the records mean, nor clocks or event loops: every call block
 arguments.
 
 A leader first commits that it has begun, together with what leaves the manifest therefore.  A
-leader that was deposed collides with that commit, reads it, and learns that its epoch is over.  The nonce of a commit begins with the nonce of its
-leader, and differs for each attempt: a commit of which the answer was lost is recognised by it.
+leader that was deposed collides with that commit, reads it, and learns that its epoch is over.  The
+nonce of a commit begins with the nonce of its leader, and differs for each attempt: a commit of
+which the answer was lost is recognised by it.
 """
 
 import logging

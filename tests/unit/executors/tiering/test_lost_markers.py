@@ -9,6 +9,8 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.broker import Broker
 from sparklog.executors.partition import Appended, Partition
+from sparklog.executors.partition.append_draft import AppendDraft
+from sparklog.executors.partition.leader_role import LeaderRole
 from sparklog.executors.replica_manager import bucket_recoveries
 from sparklog.executors.tiering.bucket_ends import BucketEnds
 from sparklog.remote_log.names import CLUSTER_FILE, INDEXES_SUFFIX
@@ -133,6 +135,37 @@ def test_markers_that_the_disk_refuses_are_written_later(monkeypatch: pytest.Mon
         assert next(refused, False) is False
 
     monkeypatch.setattr(Partition, "end_hanging_transactions", end)
+    monkeypatch.setattr(bucket_recoveries, "RETRY_S", 0.05)
+    run_tiered(test)
+
+
+def test_nobody_appends_before_the_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The producer's next transaction would be committed with the one that hangs."""
+    write, refuses = LeaderRole._write_alone, True
+
+    def write_alone(role: LeaderRole, draft: AppendDraft, now_ms: int) -> Appended:
+        if draft.ended is not None and refuses:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+        return write(role, draft, now_ms)
+
+    async def test(tiered: TieredRig) -> None:
+        nonlocal refuses
+        refuses = False
+        await tiered.start()
+        end_offset = await write_transactions(tiered)
+        refuses = True
+        await lose_all(tiered, 1)
+        await until(
+            lambda: tiered.leader is not None and bool(tiered.partition.hanging_transactions)
+        )
+        assert tiered.leader is not None
+        writer = Writer(tiered.leader.replica_manager)
+        with pytest.raises(KafkaError, match="takes no records before the disk takes the markers"):
+            writer.data(COMMITTING, b"next")
+        refuses = False
+        await goes_on(tiered, end_offset)
+
+    monkeypatch.setattr(LeaderRole, "_write_alone", write_alone)
     monkeypatch.setattr(bucket_recoveries, "RETRY_S", 0.05)
     run_tiered(test)
 
