@@ -5,9 +5,12 @@ Must not know how a follower is started.
 
 A follower takes leader epochs and producer state from the end of a segment (KIP-405).  A later
 segment is taken if the state of producers is missing at that end, because a follower that forgets
-it may lead later, and write a batch twice that is sent again.  If there is no such segment and
-there may never be one, the follower starts without: a partition that cannot copy anything before
-its followers are in sync would stand still.
+it may lead later, and write a batch twice that is sent again.
+
+If there is no such segment, the follower starts without in two cases.  A partition that cannot copy
+anything before its followers are in sync would stand still.  And where the leader's files begin at
+that end, all records above it would have one replica less until the next segment is copied, which
+an idle partition never does; what is forgotten are producers that have been silent since then.
 """
 
 import logging
@@ -78,7 +81,7 @@ class FollowerStarts:
 
 
 def _is_all_there_is(partition: Partition, found: FollowerState, local_start: int) -> bool:
-    """Whether the leader knows no more itself, or copies nothing before the follower is in sync."""
+    """Whether the follower must not wait for the next segment."""
     state = partition.state
     if found.offset == local_start or state is None:
         return True

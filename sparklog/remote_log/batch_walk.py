@@ -66,6 +66,8 @@ class BatchWalk:
         #: The bytes between the two entries, as far as they are known.
         self._lead = self._behind.position - begin.position if self._behind else WINDOW_BYTES
         self._header: BatchHeader | None = None
+        #: Last offset and position of the batch that was taken last, if any.
+        self.taken_last: OffsetPosition | None = None
         self._window = memoryview(b"")
         #: The position of ``mark``, and what was taken behind it and is not in the window any more.
         self._marked = NO_POSITION
@@ -125,6 +127,7 @@ class BatchWalk:
         found = crc32c(batch[CRC_START:])
         if found != header.crc:
             raise self._error(f"CRC is {header.crc:#010x}, the bytes give {found:#010x}")
+        self.taken_last = OffsetPosition(header.last_offset, self.position)
         self.position += header.size
         self._next_offset = header.next_offset
         self._header = self._anchor = None

@@ -72,8 +72,8 @@ class DamagedIndexes:
         return OFFSET_ENTRY.pack(entry.offset - segment.base_offset, entry.position)
 
     def walked(self, path: str, segment: RemoteSegment, last_offset: int, position: int) -> None:
-        """A walk has come to the batch at ``position`` of the log object, which is proved by the
-        batches before it, and has the last offset ``last_offset``."""
+        """A walk has taken the batch at ``position`` of the log object, which is proved by its CRC
+        and the batches before it, and has the last offset ``last_offset``."""
         reason = self._cache.get((path, _damaged(PartName.OFFSET_INDEX)))
         if reason is not None:
             self._warn(path, segment, reason)

@@ -104,10 +104,10 @@ class RemoteReader:
         walk = self._walk(segment, offset, max_bytes, WINDOW_BYTES if count == 1 else max_bytes)
         walk.skip_to(offset)
         for _ in range(count):
-            self._note(segment, walk)
             position = walk.position
             walk.mark()
             first_offset, next_offset = _take_batches(walk, max_bytes, end_offset, min_one)
+            self._note(segment, walk)
             if first_offset == NO_OFFSET:
                 yield RemoteRead(b"", offset, offset)
                 return
@@ -270,9 +270,9 @@ class RemoteReader:
 
     def _note(self, segment: RemoteSegment, walk: BatchWalk) -> None:
         """Remember how far a walk without an offset index has come."""
-        if self._lacks_index(segment) and (header := walk.header()) is not None:
-            path = self._indexes_path(segment)
-            self._damaged.walked(path, segment, header.last_offset, walk.position)
+        last = walk.taken_last
+        if last is not None and self._lacks_index(segment):
+            self._damaged.walked(self._indexes_path(segment), segment, last.offset, last.position)
 
     def _first_candidate(self, segment: RemoteSegment, timestamp: int, start_offset: int) -> int:
         """No record from ``start_offset`` on below this offset is at or above ``timestamp``."""

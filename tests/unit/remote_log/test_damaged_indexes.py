@@ -13,11 +13,14 @@ from sparklog.remote_log.remote_segment import PartName, RemoteSegment
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import OffsetTimestamp
+from sparklog.wire.records.batch import iter_batches
 from tests.unit.executors.log.log_fixtures import SMALL, Desk
 from tests.unit.remote_log.service_fixtures import PARTITION, SEGMENTS, TieredLog, service_of
 
 Damage = Callable[[Path, RemoteSegment], None]
 
+#: The lowest byte of a batch's ``lastOffsetDelta``.
+LAST_OFFSET_DELTA_BYTE = 26
 #: The log is the truth for these parts.
 REBUILT = (PartName.OFFSET_INDEX, PartName.TIME_INDEX, PartName.STATS)
 
@@ -145,6 +148,30 @@ def test_bytes_that_are_damaged_in_a_cache_only_are_read_again(
     with caplog.at_level(logging.WARNING):
         assert service.read(PARTITION, offset, 700, with_aborted=False) == expected
     assert not caplog.records
+
+
+def test_a_log_object_that_was_put_back_is_read_without_its_index(
+    tiered: TieredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A walk remembers no offset that only a damaged batch has told."""
+    monkeypatch.setattr(damaged_indexes, "APART_BYTES", 1)
+    damage(tiered, PartName.OFFSET_INDEX)
+    segment = tiered.segments[1]
+    log_name = names.log_object(SEGMENTS, segment.segment_id).rpartition("/")[2]
+    file = indexes_file(tiered).parent / log_name
+    sound = file.read_bytes()
+    batches = [(header, start) for header, start in iter_batches(sound)]
+    header, start = batches[len(batches) // 2]
+    bad = bytearray(sound)
+    bad[start + LAST_OFFSET_DELTA_BYTE] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(bad)
+    service = service_of(tiered.store)
+    with pytest.raises(DamagedObjectError):
+        service.read(PARTITION, header.base_offset, 1, with_aborted=False)
+    file.write_bytes(sound)
+    for offset in range(segment.base_offset, segment.next_offset):
+        assert service.read(PARTITION, offset, 1, with_aborted=False).data
 
 
 def test_a_read_in_sequence_goes_on_where_the_one_before_began(
