@@ -91,17 +91,20 @@ class UncleanRecoveries:
     def best(self, image: ClusterImage, tp: TopicPartition) -> int | None:
         """The replica for an unclean election on request.
 
-        That is the alive replica with the best reported log; without reports an alive replica that
-        is not offline, preferably a last known complete one.  None if there is no such replica.
+        That is the alive replica with the best reported log; without reports of records, an alive
+        replica that is not offline and has not reported, preferably a last known complete one.
+        None if there is no such replica.
         """
         topic = image.topics[tp.topic]
         state = topic.partitions[tp.partition]
         key = topic.topic_id, tp.partition
         offline = self._offline.get(key)
-        best = _best(self._valid(image, key, state, offline), state.replicas) if offline else None
-        if best is None:
+        reports = self._valid(image, key, state, offline) if offline else {}
+        best = _best(reports, state.replicas)
+        if best is None or reports[best].is_empty:
             by_hope = sorted(state.replicas, key=lambda b: b not in state.last_known)
-            best = next((b for b in by_hope if self._works(image, key, b)), None)
+            silent = (b for b in by_hope if b not in reports and self._works(image, key, b))
+            best = next(silent, best)
         return best
 
     def recover(

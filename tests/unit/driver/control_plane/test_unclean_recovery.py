@@ -336,6 +336,27 @@ def test_a_log_that_fails_after_its_report_is_not_elected() -> None:
     assert under_test.leaders() == {"a-0": 3}
 
 
+def test_a_log_that_may_have_records_is_elected_before_one_that_has_none() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    topic_id = under_test.place("a", partition(1, 2, isr=(), leader=-1))
+    chosen = TopicPartitions(topic="a", partitions=(0,))
+    report(under_test, topic_id, 1, -1, 0)
+    under_test.handle(ElectLeadersRequest(election_type=1, topic_partitions=(chosen,)))
+    assert under_test.leaders() == {"a-0": 2}
+
+
+def test_an_empty_log_is_elected_on_request_if_no_other_replica_works() -> None:
+    under_test = ControllerUnderTest()
+    under_test.register_all(2)
+    topic_id = under_test.place("a", partition(1, 2, isr=(), leader=-1))
+    under_test.lose(2)
+    chosen = TopicPartitions(topic="a", partitions=(0,))
+    report(under_test, topic_id, 1, -1, 0)
+    under_test.handle(ElectLeadersRequest(election_type=1, topic_partitions=(chosen,)))
+    assert under_test.leaders() == {"a-0": 1}
+
+
 def test_nobody_can_elect_a_log_that_does_not_work() -> None:
     under_test = ControllerUnderTest()
     under_test.register_all(3)
