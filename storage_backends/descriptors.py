@@ -35,6 +35,9 @@ def write_at(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
     After an OSError any prefix of the bytes may be written.
     """
     total = sum(map(len, buffers))
+    if len(buffers) == 1 and total > _STEP_BYTES:
+        _write_large(descriptor, memoryview(buffers[0]), position)
+        return total
     written = 0
     for group in _groups(buffers) if total > _STEP_BYTES else (buffers,):
         size = sum(map(len, group))
@@ -45,6 +48,15 @@ def write_at(descriptor: int, buffers: Sequence[Buffer], position: int) -> int:
             _write_rest(descriptor, group, position + written, step, size)
         written += size
     return total
+
+
+def _write_large(descriptor: int, buffer: memoryview, position: int) -> None:
+    """Write one buffer in steps."""
+    for start in range(0, len(buffer), _STEP_BYTES):
+        part = buffer[start : start + _STEP_BYTES]
+        step = os.pwritev(descriptor, (part,), position + start)
+        if step < len(part):
+            _write_rest(descriptor, (part,), position + start, step, len(part))
 
 
 def _groups(buffers: Sequence[Buffer]) -> Iterator[list[Buffer]]:

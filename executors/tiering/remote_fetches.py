@@ -15,7 +15,7 @@ gone before it is opened here; then the records come once more, as bytes.
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -136,6 +136,8 @@ class RemoteFetches:
         #: than what was read ahead, so it goes first.
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._kept_bytes = 0
+        #: How many of them each partition has.
+        self._kept_of: Counter[Partition] = Counter()
         self._errors: OrderedDict[_Key, KafkaError] = OrderedDict()
 
     def read(
@@ -236,6 +238,7 @@ class RemoteFetches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._kept.clear()
+        self._kept_of.clear()
         self._kept_bytes = 0
 
     def _begin(self, key: _Key, count: int, ahead: int) -> None:
@@ -304,8 +307,7 @@ class RemoteFetches:
         """
         ahead, at_once = AHEAD_IN_FILES if self._in_files else AHEAD_IN_MEMORY
         if len(self._kept) == KEPT_MAX:
-            readers = len({key.partition for key in self._kept})
-            ahead = min(ahead, max(0, KEPT_MAX // readers - 1))
+            ahead = min(ahead, max(0, KEPT_MAX // len(self._kept_of) - 1))
         return ahead, min(ahead, at_once)
 
     async def _read(self, key: _Key, count: int, ahead: int) -> None:
@@ -386,6 +388,7 @@ class RemoteFetches:
         if key in self._kept:
             self._drop(key)
         self._kept[key] = kept
+        self._kept_of[key.partition] += 1
         self._kept_bytes += kept.place.memory_bytes
         while len(self._kept) > 1 and (
             self._kept_bytes > KEPT_BYTES_MAX or len(self._kept) > KEPT_MAX
@@ -394,6 +397,9 @@ class RemoteFetches:
 
     def _drop(self, key: _Key) -> None:
         self._kept_bytes -= self._kept.pop(key).place.memory_bytes
+        self._kept_of[key.partition] -= 1
+        if not self._kept_of[key.partition]:
+            del self._kept_of[key.partition]
 
 
 class _Timer:
