@@ -38,7 +38,11 @@ from sparklog.driver.control_plane.journal import (
 )
 from sparklog.driver.control_plane.metadata_feed import MetadataFeed
 from sparklog.driver.control_plane.options import ControlPlaneOptions
-from sparklog.driver.control_plane.remote_dir import check_remote_dir, open_remote_logs
+from sparklog.driver.control_plane.remote_dir import (
+    check_policy_of_tiered,
+    check_remote_dir,
+    open_remote_logs,
+)
 from sparklog.driver.control_plane.spare_supervisors import SpareSupervisors
 from sparklog.driver.control_plane.topic_sweep import TopicSweep
 from sparklog.driver.transaction_coordinator import TransactionCoordinator
@@ -339,6 +343,7 @@ class ControlPlane:
 
     def _check_remote_dir(self, image: ClusterImage) -> None:
         if self.options.checks_remote_dir:
+            check_policy_of_tiered(self.config, image)
             check_remote_dir(self.config.remote_dir, self.options.storage_options, image)
 
     def _new_topic_sweep(self) -> TopicSweep:

@@ -1,26 +1,32 @@
-"""The check of a cluster's remote_dir, before the control plane serves.
+"""The checks of a cluster's remote_dir and of its tiered topics, before the control plane serves.
 
-Owns: which remote_dir a cluster may use, and the errors that say so.  Must not know the journal, or
-what is in the store.
+Owns: which remote_dir and which default of cleanup.policy a cluster may be started with, and the
+errors that say so.  Must not know the
+journal, or what is in the store.
 """
 
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sparklog.driver.control_plane.controller import is_tiered
+from sparklog.config import BrokerConfig
+from sparklog.driver.control_plane.controller import (
+    NAMED_MAX,
+    POLICY_DEFAULT,
+    compacts_by_default,
+    inherited_policy_topics,
+    is_tiered,
+)
 from sparklog.errors import StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.plurals import listed
 from sparklog.storage_backends.registry import open_backend, open_file_half
+from sparklog.types import ResourceType
 
 if TYPE_CHECKING:
     from sparklog.remote_log.service import RemoteLogService
 
 logger = logging.getLogger(__name__)
-
-#: Topics that a message names; it counts the others.
-NAMED_MAX = 3
 
 
 def check_remote_dir(
@@ -61,6 +67,41 @@ def check_remote_dir(
         service.owner.claim(image.cluster_id)
     except StorageError as error:
         raise StartError(f"remote_dir={remote_dir} cannot be used: {error}") from error
+
+
+def check_policy_of_tiered(config: BrokerConfig, image: ClusterImage) -> None:
+    """Check that no tiered topic inherits ``cleanup.policy=compact``.
+
+    What was set at run time is only logged: it can be changed in a cluster that runs only.  Brokers
+    never compact such a topic.
+
+    Args:
+        config: the settings that the cluster is started with.
+        image: the cluster.
+
+    Raises:
+        StartError: names the topics and the remedy.
+    """
+    topics = inherited_policy_topics(image)
+    if not topics:
+        return
+    names = listed(topics, NAMED_MAX)
+    if compacts_by_default(config) and POLICY_DEFAULT not in image.broker_overrides(None):
+        raise StartError(
+            f"{POLICY_DEFAULT}=compact does not go with tiered topics that have no cleanup.policy "
+            f"of their own ({names}): compacted topics stay on the brokers' disks; start the "
+            "cluster without it, and set cleanup.policy=delete for each of these topics first"
+        )
+    changes = [values for (kind, _), values in image.configs.items() if kind == ResourceType.BROKER]
+    if any("compact" in values.get(POLICY_DEFAULT, "") for values in changes):
+        logger.error(
+            "%s=compact was set at run time and does not go with tiered topics that have no "
+            "cleanup.policy of their own (%s): they are not compacted, and retention deletes their "
+            "old segments; set cleanup.policy=delete for each of these topics, or delete %s",
+            POLICY_DEFAULT,
+            names,
+            POLICY_DEFAULT,
+        )
 
 
 def open_remote_logs(remote_dir: str, storage_options: Mapping[str, Any]) -> "RemoteLogService":

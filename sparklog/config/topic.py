@@ -280,13 +280,18 @@ class TopicConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether the log cleaner keeps only the last record of every key."""
-        return "compact" in self.cleanup_policy
+        """Whether the log cleaner keeps only the last record of every key.
+
+        A tiered log is never compacted: the offsets of its segments and of those in the remote_dir
+        must have the same records.  ``check`` refuses the policy for such a topic.  But a topic may
+        inherit it from a broker that was started with other settings.
+        """
+        return "compact" in self.cleanup_policy and not self.may_be_remote
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments are deleted by age and size."""
-        return "delete" in self.cleanup_policy
+        """Whether old segments are deleted by age and size; those of a tiered log always are."""
+        return "delete" in self.cleanup_policy or self.may_be_remote
 
     @property
     def copies_segments(self) -> bool:
@@ -347,12 +352,12 @@ class TopicConfig:
                 "remote.storage.enable=true needs a place for the segments; start the cluster with "
                 "a remote_dir"
             )
-        if self.remote_storage_enable and self.compacts:
+        if self.remote_storage_enable and "compact" in self.cleanup_policy:
             raise ConfigError(
                 "remote.storage.enable=true does not go with cleanup.policy=compact: compacted "
                 "topics stay on the brokers' disks"
             )
-        if self.leaves_remote_storage and self.compacts:
+        if self.leaves_remote_storage and "compact" in self.cleanup_policy:
             raise ConfigError(
                 "remote.log.delete.on.disable=true does not go with cleanup.policy=compact: the "
                 "remote_dir may still have records of the topic"

@@ -5,7 +5,6 @@ randomness, or where records are stored; time comes in as an argument and new id
 that is passed in.
 """
 
-from sparklog.driver.control_plane.controller.configs import is_tiered
 from sparklog.driver.control_plane.controller.controller import (
     BrokenImageError,
     Controller,
@@ -19,8 +18,17 @@ from sparklog.driver.control_plane.controller.decision import (
     Effect,
     WarnOperator,
 )
+from sparklog.driver.control_plane.controller.tiered_topics import (
+    NAMED_MAX,
+    POLICY_DEFAULT,
+    compacts_by_default,
+    inherited_policy_topics,
+    is_tiered,
+)
 
 __all__ = [
+    "NAMED_MAX",
+    "POLICY_DEFAULT",
     "BrokenImageError",
     "Controller",
     "CountUncleanRecoveries",
@@ -30,5 +38,7 @@ __all__ = [
     "RemoteDeletesFinished",
     "TimePassed",
     "WarnOperator",
+    "compacts_by_default",
+    "inherited_policy_topics",
     "is_tiered",
 ]

@@ -20,6 +20,11 @@ from sparklog.config import (
     require_setting,
 )
 from sparklog.driver.control_plane.controller.decision import Decision
+from sparklog.driver.control_plane.controller.tiered_topics import (
+    POLICY_DEFAULT,
+    check_policy_default,
+    check_remote_part,
+)
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
 from sparklog.metadata.topic_names import check_not_internal, check_topic_name
@@ -64,7 +69,6 @@ _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
 _SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
 
 _REMOTE_ENABLE = "remote.storage.enable"
-_REMOTE_DELETE = "remote.log.delete.on.disable"
 
 
 def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
@@ -87,41 +91,6 @@ def check_topic_rules(
         TopicConfig.resolve(overrides, defaults).check(has_remote_dir=has_remote_dir)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
-
-
-def is_tiered(image: ClusterImage, topic: str) -> bool:
-    """Whether segments of the topic may be in the remote_dir.
-
-    The settings have no defaults of brokers.  A topic that was tiered keeps one of the two.
-    """
-    return _may_be_remote(image.topic_overrides(topic))
-
-
-def _may_be_remote(overrides: Mapping[str, str]) -> bool:
-    return "true" in (overrides.get(_REMOTE_ENABLE), overrides.get(_REMOTE_DELETE))
-
-
-def _check_remote_part(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind
-    (KIP-950)."""
-    if _may_be_remote(after):
-        return
-    if before.get(_REMOTE_ENABLE) == "true":
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            "It is invalid to disable remote storage without deleting remote data. If you want to "
-            "keep the remote data and turn to read only, please set `remote.storage.enable=true,"
-            "remote.log.copy.disable=true`. If you want to disable remote storage and delete all "
-            "remote data, please set `remote.storage.enable=false,"
-            "remote.log.delete.on.disable=true`.",
-        )
-    if before.get(_REMOTE_DELETE) == "true":
-        raise KafkaError(
-            ErrorCode.INVALID_CONFIG,
-            f"{_REMOTE_DELETE} stays true while {_REMOTE_ENABLE} is not: the remote_dir may still "
-            f"have records of the topic, which are to be deleted. Set {_REMOTE_ENABLE}=true to "
-            "keep segments there again",
-        )
 
 
 def change_configs(
@@ -172,15 +141,16 @@ def _alter_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"the request changes {name} twice")
     values = change(resource, request)
     if request.resource_type == ResourceType.BROKER:
-        _check_rules_between(
-            image, config, request.resource_name, _merged(resource.overrides, values)
-        )
+        merged = _merged(resource.overrides, values)
+        changed, *_ = _broker_configs(image, config, request.resource_name, merged)
+        if POLICY_DEFAULT in values:
+            check_policy_default(image, changed)
     else:
         defaults = config.overlay(image.broker_overrides(None))
         merged = _merged(resource.overrides, values)
         is_tiered_already = resource.overrides.get(_REMOTE_ENABLE) == "true"
         check_topic_rules(merged, defaults, is_tiered_already=is_tiered_already)
-        _check_remote_part(resource.overrides, merged)
+        check_remote_part(resource.overrides, merged)
     return [
         ConfigChanged(
             resource_type=int(request.resource_type),
@@ -197,10 +167,14 @@ def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> 
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _check_rules_between(
+def _broker_configs(
     image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
-) -> None:
-    """Check the rules between settings, for every broker that the change applies to."""
+) -> list[BrokerConfig]:
+    """The settings of every broker that these new ``overrides`` apply to.
+
+    The first one has no other settings of its own.  Raises KafkaError(INVALID_CONFIG) if a
+    rule between settings is broken.
+    """
     own = {
         name: values
         for (kind, name), values in image.configs.items()
@@ -213,8 +187,7 @@ def _check_rules_between(
         else [overrides, *({**overrides, **o} for o in own.values())]
     )
     try:
-        for changes in each:
-            config.overlay(changes)
+        return [config.overlay(changes) for changes in each]
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

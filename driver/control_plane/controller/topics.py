@@ -19,12 +19,12 @@ from sparklog.driver.control_plane.controller.assignments import (
 from sparklog.driver.control_plane.controller.configs import (
     check_topic_configs,
     check_topic_rules,
-    is_tiered,
     unique_names,
 )
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
 from sparklog.driver.control_plane.controller.name_collisions import TakenNames
 from sparklog.driver.control_plane.controller.partition_transitions import new_partition
+from sparklog.driver.control_plane.controller.tiered_topics import is_tiered
 from sparklog.driver.control_plane.placement import Replicas
 from sparklog.driver.control_plane.skipped_numbers import first_epoch_of_added
 from sparklog.errors import ErrorCode, KafkaError

@@ -229,6 +229,16 @@ def test_a_topic_that_was_switched_off_leaves_the_remote_dir(
     assert (config.leaves_remote_storage, config.may_be_remote) == (leaves, may_be_remote)
 
 
+@pytest.mark.parametrize("setting", ["remote.storage.enable", "remote.log.delete.on.disable"])
+def test_a_tiered_topic_deletes_also_where_brokers_compact_by_default(setting: str) -> None:
+    for policy in ("compact", "compact,delete"):
+        broker = BrokerConfig.resolve({"log.cleanup.policy": policy})
+        tiered = TopicConfig.resolve({setting: "true"}, broker)
+        assert (tiered.compacts, tiered.deletes) == (False, True)
+        plain = TopicConfig.resolve({setting: "false"}, broker)
+        assert (plain.compacts, plain.deletes) == (True, "delete" in policy)
+
+
 @pytest.mark.parametrize(
     ("overrides", "local"),
     [

@@ -242,6 +242,40 @@ def test_a_tiered_topic_leaves_the_remote_dir_and_comes_back(
     assert is_tiered(under_test.image, "a")
 
 
+POLICY = "log.cleanup.policy"
+
+
+@pytest.mark.parametrize("settings", [(REMOTE,), (LEAVES, REMOTE)])
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_default_that_would_compact_tiered_topics_is_refused(
+    broker: str, settings: tuple[str, ...]
+) -> None:
+    under_test = tiered(*settings)
+    under_test.create("plain")
+    wanted = resource(BROKER, broker, (APPEND, POLICY, "compact"))
+    assert refused(under_test, resource(BROKER, broker, (SET, POLICY, "compact,delete"))) == (
+        ErrorCode.INVALID_CONFIG,
+        "log.cleanup.policy=compact does not go with tiered topics that have no cleanup.policy of "
+        "their own (a): compacted topics stay on the brokers' disks; set cleanup.policy=delete for "
+        "each of these topics first",
+    )
+    assert refused(under_test, wanted)[0] == ErrorCode.INVALID_CONFIG
+    under_test.handle(alter(resource(TOPIC, "a", (SET, "cleanup.policy", "delete"))))
+    assert under_test.handle(alter(wanted)).records == (altered(BROKER, broker, POLICY, "compact"),)
+
+
+def test_a_default_that_hides_a_compacting_one_stays_while_tiered_topics_inherit_it() -> None:
+    under_test = ControllerUnderTest(remote_dir="memory://bucket/log", log_cleanup_policy="compact")
+    under_test.register(1)
+    under_test.handle(alter(resource(BROKER, "", (SET, POLICY, "delete"))))
+    under_test.create("a")
+    under_test.handle(alter(resource(TOPIC, "a", (SET, REMOTE, "true"))))
+    wanted = resource(BROKER, "", (DELETE, POLICY, None))
+    assert "does not go with tiered topics" in str(refused(under_test, wanted)[1])
+    other = resource(BROKER, "", (SET, "max.connections", "7"))
+    assert under_test.handle(alter(other)).records == (altered(BROKER, "", "max.connections", "7"),)
+
+
 def test_the_settings_of_a_tiered_topic_change_without_the_remote_dir() -> None:
     """Its cluster was started without it."""
     under_test = ControllerUnderTest(tiered(REMOTE).image)

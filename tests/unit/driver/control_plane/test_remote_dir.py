@@ -8,18 +8,23 @@ from typing import Any
 
 import pytest
 
+from sparklog.config import BrokerConfig
 from sparklog.driver.control_plane.control_plane import ControlPlane
 from sparklog.driver.control_plane.options import ControlPlaneOptions
+from sparklog.driver.control_plane.remote_dir import check_policy_of_tiered
 from sparklog.errors import StartError, StorageError
+from sparklog.metadata import ConfigChanged
 from sparklog.remote_log import names
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.storage_backends.registry import open_file_half
+from sparklog.types import ResourceType
 from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
 from tests.unit.driver.control_plane.control_plane_fakes import UnderTest, options_of, run
+from tests.unit.driver.control_plane.driver_fakes import ControllerUnderTest
 
 
 @pytest.fixture
@@ -161,6 +166,54 @@ def test_tiered_topics_need_the_bucket_that_has_their_records(
         caplog.text
     )
     assert "no retention deletes records of these topics" in caplog.text
+
+
+def compacting(options: ControlPlaneOptions) -> ControlPlaneOptions:
+    return replace(options, settings={**options.settings, "log.cleanup.policy": "compact"})
+
+
+def test_a_start_with_a_default_that_compacts_tiered_topics_is_refused(
+    request: pytest.FixtureRequest, bucket: MemoryBackend
+) -> None:
+    options = tiered_cluster(request, bucket.url, "a", "b", "c", "d")
+    before = commits(options)
+    assert refusal(compacting(with_remote_dir(options, bucket.url))) == (
+        "log.cleanup.policy=compact does not go with tiered topics that have no cleanup.policy of "
+        "their own (a, b, c and 1 more): compacted topics stay on the brokers' disks; start the "
+        "cluster without it, and set cleanup.policy=delete for each of these topics first"
+    )
+    assert commits(options) == before
+    # A control plane that comes back while brokers run is no start of the cluster.
+    start(replace(compacting(options), checks_remote_dir=False))
+
+
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_a_default_that_compacts_and_was_set_at_run_time_is_logged(
+    caplog: pytest.LogCaptureFixture, broker: str
+) -> None:
+    """It can be changed in a cluster that runs only."""
+    under_test = ControllerUnderTest()
+    under_test.register(1)
+    under_test.create("a")
+    image = under_test.image
+    for kind, resource, name, value in (
+        (ResourceType.TOPIC, "a", "remote.storage.enable", "true"),
+        (ResourceType.BROKER, broker, "log.cleanup.policy", "compact,delete"),
+    ):
+        image.replay(
+            ConfigChanged(resource_type=kind, resource_name=resource, name=name, value=value)
+        )
+    check_policy_of_tiered(BrokerConfig(), image)
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "of their own (a): they are not compacted" in record.getMessage()
+    caplog.clear()
+    own = ConfigChanged(
+        resource_type=ResourceType.TOPIC, resource_name="a", name="cleanup.policy", value="delete"
+    )
+    image.replay(own)
+    check_policy_of_tiered(BrokerConfig.resolve({"log.cleanup.policy": "compact"}), image)
+    assert not caplog.records
 
 
 def test_a_restarted_control_plane_comes_back_while_the_bucket_is_away(
