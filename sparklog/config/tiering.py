@@ -37,7 +37,8 @@ TIERING_SETTINGS: tuple[Setting, ...] = (
         kind="BOOLEAN",
         default=False,
         doc="Whether remote.storage.enable may be switched off. The records that some replica does "
-        "not have in files are then deleted, and with them everything in the remote_dir (KIP-950).",
+        "not have in files are then deleted, and with them everything in the remote_dir (KIP-950). "
+        "true is refused for a topic that was never tiered (not in Kafka).",
     ),
     Setting(
         name="local.retention.ms",

@@ -25,7 +25,9 @@ _REMOTE_DELETE = "remote.log.delete.on.disable"
 def is_tiered(image: ClusterImage, topic: str) -> bool:
     """Whether segments of the topic may be in the remote_dir.
 
-    The settings have no defaults of brokers.  A topic that was tiered keeps one of the two.
+    The settings have no defaults of brokers.  A topic that was tiered keeps one of the two for
+    good, because nothing here knows whether the brokers have deleted everything.  No other topic
+    gets one of them (``check_remote_part``).
     """
     return may_be_remote(image.topic_overrides(topic))
 
@@ -36,9 +38,18 @@ def may_be_remote(overrides: Mapping[str, str]) -> bool:
 
 
 def check_remote_part(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises KafkaError(INVALID_CONFIG) if a topic is to leave what is in the remote_dir behind
-    (KIP-950)."""
+    """Check the change of a topic's settings (KIP-950).
+
+    Raises KafkaError(INVALID_CONFIG) if the topic is to leave what is in the remote_dir behind, or
+    is to count as tiered and was never tiered.
+    """
     if may_be_remote(after):
+        if not may_be_remote(before) and after.get(_REMOTE_ENABLE) != "true":
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"{_REMOTE_DELETE}=true is for topics that are or were tiered; leave it out, or "
+                f"set {_REMOTE_ENABLE}=true with it",
+            )
         return
     if before.get(_REMOTE_ENABLE) == "true":
         raise KafkaError(

@@ -24,7 +24,7 @@ from sparklog.driver.control_plane.controller.configs import (
 from sparklog.driver.control_plane.controller.decision import Decision, WarnOperator
 from sparklog.driver.control_plane.controller.name_collisions import TakenNames
 from sparklog.driver.control_plane.controller.partition_transitions import new_partition
-from sparklog.driver.control_plane.controller.tiered_topics import is_tiered
+from sparklog.driver.control_plane.controller.tiered_topics import check_remote_part, is_tiered
 from sparklog.driver.control_plane.placement import Replicas
 from sparklog.driver.control_plane.skipped_numbers import first_epoch_of_added
 from sparklog.errors import ErrorCode, KafkaError
@@ -134,6 +134,7 @@ def _create_topic(
 ) -> _Creation:
     overrides = check_topic_configs(unique_names((c.name, c.value) for c in topic.configs))
     check_topic_rules(overrides, config)
+    check_remote_part({}, overrides)
     replicas = _replicas_of_new_topic(config, draft, topic)
     topic_id = new_id()
     created = TopicCreated(

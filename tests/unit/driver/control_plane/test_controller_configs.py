@@ -9,7 +9,12 @@ from sparklog.metadata import ConfigChanged, ProducerIdsAllocated
 from sparklog.types import COORDINATOR_PRODUCER_ID_BASE, ConfigSource, ResourceType
 from sparklog.wire.protocol.messages import alter_configs
 from sparklog.wire.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
-from sparklog.wire.protocol.messages.create_topics import CreateTopicsResponse
+from sparklog.wire.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from sparklog.wire.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -189,7 +194,10 @@ def tiered(*settings: str) -> ControllerUnderTest:
     under_test = ControllerUnderTest(remote_dir="memory://bucket/log")
     under_test.register(1)
     under_test.create("a")
-    under_test.handle(alter(resource(TOPIC, "a", *[(SET, name, "true") for name in settings])))
+    values = [(SET, name, "true") for name in {REMOTE, *settings}]
+    under_test.handle(alter(resource(TOPIC, "a", *values)))
+    if REMOTE not in settings:
+        under_test.handle(alter(resource(TOPIC, "a", (DELETE, REMOTE, None))))
     assert set(under_test.image.topic_overrides("a")) == set(settings)
     return under_test
 
@@ -210,6 +218,30 @@ def test_a_tiered_topic_is_not_switched_off_without_the_deletion_of_its_remote_p
     code, message = refused(tiered(*settings), resource(TOPIC, "a", change))
     assert code == ErrorCode.INVALID_CONFIG
     assert problem in str(message)
+
+
+@pytest.mark.parametrize("remote", [{}, {"remote_dir": "memory://bucket/log"}])
+def test_a_topic_that_was_never_tiered_does_not_count_as_tiered(remote: dict[str, str]) -> None:
+    under_test = ControllerUnderTest(**remote)
+    under_test.register(1)
+    under_test.create("a")
+    problem = (
+        ErrorCode.INVALID_CONFIG,
+        "remote.log.delete.on.disable=true is for topics that are or were tiered; leave it out, or "
+        "set remote.storage.enable=true with it",
+    )
+    off = (SET, REMOTE, "false")
+    for changes in ([(SET, LEAVES, "true")], [off, (SET, LEAVES, "true")]):
+        assert refused(under_test, resource(TOPIC, "a", *changes)) == problem
+    configs = (CreatableTopicConfig(name=LEAVES, value="true"),)
+    topic = CreatableTopic(name="b", num_partitions=1, replication_factor=1, configs=configs)
+    response = under_test.handle(CreateTopicsRequest(topics=(topic,))).response
+    assert isinstance(response, CreateTopicsResponse)
+    (result,) = response.topics
+    assert (result.error_code, result.error_message) == problem
+    under_test.handle(alter(resource(TOPIC, "a", off, (SET, LEAVES, "false"))))
+    assert under_test.image.topic_overrides("a") == {REMOTE: "false", LEAVES: "false"}
+    assert not is_tiered(under_test.image, "a")
 
 
 def test_all_settings_of_a_tiered_topic_are_not_replaced_by_others() -> None:

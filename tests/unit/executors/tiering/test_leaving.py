@@ -18,7 +18,7 @@ from sparklog.wire.protocol.messages.delete_topics import DeleteTopicsRequest, D
 from sparklog.wire.protocol.private_replicas import ReadLocalStartRequest
 from tests.support.batches import batch
 from tests.support.waiting import until
-from tests.unit.executors.broker.broker_rig import Rig, run
+from tests.unit.executors.broker.broker_rig import OWN_BUCKET, Rig, run
 from tests.unit.executors.tiering.test_lost_everywhere import ELECT_UNCLEAN, wipe
 from tests.unit.executors.tiering.test_tiering_settings import objects_of, set_topic
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
@@ -228,17 +228,17 @@ def test_an_empty_log_of_a_topic_that_leaves_begins_behind_the_bucket() -> None:
 
 def test_a_topic_that_has_left_needs_no_remote_dir() -> None:
     async def test(rig: Rig) -> None:
-        await rig.start_broker()
-        client = await rig.client()
-        await client.create_topic("t", remote_log_delete_on_disable="true")
+        client, _ = await rig.with_topic(**ON)
+        await client.alter(ResourceType.TOPIC, "t", **OFF)
+        settings = {**rig.settings, "remote.dir": ""}
         for _ in range(2):
             await rig.crash_broker()
-            await rig.start_broker(new=False)
+            await rig.start_broker(new=False, settings=settings)
             await rig.leads(1)
         answer = await (await rig.client()).produce("t", batch(b"x"), acks=-1)
         assert answer.error_code == 0
 
-    run(test)
+    run(test, remote_dir=OWN_BUCKET)
 
 
 def test_a_follower_does_not_start_in_the_bucket_that_its_topic_leaves() -> None:
