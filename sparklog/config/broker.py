@@ -20,7 +20,7 @@ from sparklog.config.setting_lists import (
     parse_overrides,
 )
 from sparklog.config.tiering import REMOTE_LOG_SETTINGS
-from sparklog.config.topic import TOPIC_SETTINGS
+from sparklog.config.topic import TOPIC_SETTINGS, check_defaults
 from sparklog.config.transactions import TRANSACTION_SETTINGS, TransactionSettings
 from sparklog.errors import ConfigError
 from sparklog.types import MAX_INT32, MAX_INT64
@@ -417,6 +417,7 @@ class BrokerConfig(TransactionSettings):
         """
         config = cls(**_read(overrides))
         config._check()
+        check_defaults(config)
         if "queued.max.request.bytes" in overrides:
             config._check_queued_bytes()
         return config

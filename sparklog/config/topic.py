@@ -3,7 +3,7 @@
 Owns: all topic settings.  Must not know where a setting is used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -283,8 +283,8 @@ class TopicConfig:
         """Whether the log cleaner keeps only the last record of every key.
 
         A tiered log is never compacted: the offsets of its segments and of those in the remote_dir
-        must have the same records.  ``check`` refuses the policy for such a topic.  But a topic may
-        inherit it from a broker that was started with other settings.
+        must have the same records.  The policy is refused for such a topic (``problems``).  But a
+        topic may inherit it from a broker that was started with other settings.
         """
         return "compact" in self.cleanup_policy and not self.may_be_remote
 
@@ -333,51 +333,99 @@ class TopicConfig:
             values[setting.field] = setting.parse(text)
         return cls(**values)
 
-    def check(self, *, has_remote_dir: bool = False) -> None:
-        """Check the rules between settings, before they are given to a topic.
+    def problems(
+        self, *, has_remote_dir: bool = False, shown: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
+        """The rules between settings that are broken, as messages.
 
-        ``has_remote_dir``: the cluster has a remote_dir.  Raises ConfigError.  ``resolve`` does not
-        check: the defaults of a topic may have changed.
+        ``resolve`` does not ask for them: the defaults of a topic may have changed.
+
+        Args:
+            has_remote_dir: the cluster has a remote_dir.
+            shown: what a message has instead of a topic setting's name, such as the broker setting
+                whose value the topic has.
         """
-        self._check_tiering(has_remote_dir)
-        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
-            raise ConfigError(
-                f"min.compaction.lag.ms={self.min_compaction_lag_ms} is more than "
-                f"max.compaction.lag.ms={self.max_compaction_lag_ms}; expected at most that"
-            )
+        names = shown or {}
+        yield from self._tiering_problems(has_remote_dir, names)
+        yield from self._compaction_lag_problems(names)
 
-    def _check_tiering(self, has_remote_dir: bool) -> None:
+    def _tiering_problems(self, has_remote_dir: bool, names: Mapping[str, str]) -> Iterator[str]:
         if self.remote_storage_enable and not has_remote_dir:
-            raise ConfigError(
+            yield (
                 "remote.storage.enable=true needs a place for the segments; start the cluster with "
                 "a remote_dir"
             )
+        policy = names.get("cleanup.policy", "cleanup.policy")
+        remedy = "; set cleanup.policy=delete" if "cleanup.policy" in names else ""
         if self.remote_storage_enable and "compact" in self.cleanup_policy:
-            raise ConfigError(
-                "remote.storage.enable=true does not go with cleanup.policy=compact: compacted "
-                "topics stay on the brokers' disks"
+            yield (
+                f"remote.storage.enable=true does not go with {policy}=compact: compacted topics "
+                f"stay on the brokers' disks{remedy}"
             )
         if self.leaves_remote_storage and "compact" in self.cleanup_policy:
-            raise ConfigError(
-                "remote.log.delete.on.disable=true does not go with cleanup.policy=compact: the "
-                "remote_dir may still have records of the topic"
+            yield (
+                f"remote.log.delete.on.disable=true does not go with {policy}=compact: the "
+                f"remote_dir may still have records of the topic{remedy}"
             )
         if self.remote_storage_enable:
-            self._check_local_retention()
+            yield from self._local_retention_problems(names)
 
-    def _check_local_retention(self) -> None:
+    def _local_retention_problems(self, names: Mapping[str, str]) -> Iterator[str]:
         for name, local, whole in (
             ("retention.ms", self.local_retention_ms, self.retention_ms),
             ("retention.bytes", self.local_retention_bytes, self.retention_bytes),
         ):
+            of_local = f"{names.get(f'local.{name}', f'local.{name}')}={local}"
+            of_whole = f"{names.get(name, name)}={whole}"
             if self.remote_log_copy_disable:
                 if local not in (LIKE_WHOLE_LOG, whole):
-                    raise ConfigError(
-                        f"local.{name}={local} does not go with remote.log.copy.disable=true: what "
-                        f"is not copied stays on the disks for {name}={whole}; expected that, or -2"
+                    yield (
+                        f"{of_local} does not go with remote.log.copy.disable=true: what is not "
+                        f"copied stays on the disks for {of_whole}; expected that, or -2"
                     )
             elif local > whole != NO_LIMIT or (local == NO_LIMIT != whole):
-                raise ConfigError(
-                    f"local.{name}={local} is more than {name}={whole}; expected at most that, or "
-                    f"-2 for the same"
-                )
+                remedy = "expected at most that, or -2 for the same"
+                yield f"{of_local} is more than {of_whole}; {remedy}"
+
+    def _compaction_lag_problems(self, names: Mapping[str, str]) -> Iterator[str]:
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            least, most = (
+                names.get(name, name) for name in ("min.compaction.lag.ms", "max.compaction.lag.ms")
+            )
+            yield (
+                f"{least}={self.min_compaction_lag_ms} is more than "
+                f"{most}={self.max_compaction_lag_ms}; expected at most that"
+            )
+
+
+_DEFAULT_NAMES = {s.name: s.synonyms[0].name for s in TOPIC_SETTINGS if s.synonyms}
+
+#: The topic settings whose defaults have rules between them.
+_WITH_RULES = (
+    *("local.retention.ms", "local.retention.bytes", "retention.ms", "retention.bytes"),
+    *("min.compaction.lag.ms", "max.compaction.lag.ms"),
+)
+#: The dynamic broker settings that ``check_defaults`` is about.
+DEFAULTS_WITH_RULES = frozenset(_DEFAULT_NAMES[name] for name in _WITH_RULES)
+
+
+def check_defaults(broker: TopicDefaults) -> None:
+    """Check the rules between the defaults that brokers have for topics.  Raises ConfigError.
+
+    A topic that inherits defaults which contradict each other could not be tiered.
+    """
+    config = TopicConfig.resolve({}, broker)
+    for problem in (
+        *config._local_retention_problems(_DEFAULT_NAMES),
+        *config._compaction_lag_problems(_DEFAULT_NAMES),
+    ):
+        raise ConfigError(problem)
+
+
+def inherited_names(overrides: Collection[str], broker: TopicDefaults) -> dict[str, str]:
+    """How messages name the settings that a topic with these overrides has from its broker."""
+    return {
+        name: f"the brokers' default {_DEFAULT_NAMES[name]}"
+        for name, setting in TOPIC_SETTING_BY_NAME.items()
+        if name not in overrides and setting.field in broker.topic_defaults
+    }

@@ -189,7 +189,7 @@ def _topic_entry(
         source = ConfigSource.DYNAMIC_TOPIC_CONFIG
         synonyms = [_synonym(setting.name, value, source), *synonyms]
     elif given:
-        config = BrokerConfig.resolve({given[0].name: given[0].value or ""})
+        config = BrokerConfig().overlay({given[0].name: given[0].value or ""})
         value = setting.render(config.topic_defaults[setting.field])
     else:
         value = setting.render(setting.default)

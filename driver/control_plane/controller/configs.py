@@ -5,18 +5,21 @@ all settings of a resource by AlterConfigs.  Must not know what a setting does.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeAlias
 
 from sparklog.config import (
     BROKER_SETTING_BY_NAME,
+    DEFAULTS_WITH_RULES,
     TOPIC_SETTING_BY_NAME,
     BrokerConfig,
     Setting,
     TopicConfig,
+    check_defaults,
     find_foreign,
+    inherited_names,
     require_setting,
 )
 from sparklog.driver.control_plane.controller.decision import Decision
@@ -80,17 +83,31 @@ def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def check_topic_rules(
-    overrides: Mapping[str, str], defaults: BrokerConfig, *, is_tiered_already: bool = False
+    overrides: Mapping[str, str],
+    defaults: BrokerConfig,
+    *,
+    before: Mapping[str, str] | None = None,
+    is_tiered_already: bool = False,
 ) -> None:
     """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG).
 
-    A topic that is tiered already may be in a cluster that was started without its remote_dir.
+    ``before`` are the settings of a topic that exists.  A rule that they break as well does not
+    count: defaults of brokers have changed, and the topic's other settings can be changed.  A topic
+    that is tiered already may be in a cluster that was started without its remote_dir.
     """
     has_remote_dir = bool(defaults.remote_dir) or is_tiered_already
-    try:
-        TopicConfig.resolve(overrides, defaults).check(has_remote_dir=has_remote_dir)
-    except ConfigError as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+    def problems(overrides: Mapping[str, str]) -> list[str]:
+        config, shown = (
+            TopicConfig.resolve(overrides, defaults),
+            inherited_names(overrides, defaults),
+        )
+        return list(config.problems(has_remote_dir=has_remote_dir, shown=shown))
+
+    known = problems(before) if before is not None else []
+    for problem in problems(overrides):
+        if problem not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
 
 def change_configs(
@@ -142,14 +159,14 @@ def _alter_resource(
     values = change(resource, request)
     if request.resource_type == ResourceType.BROKER:
         merged = _merged(resource.overrides, values)
-        changed, *_ = _broker_configs(image, config, request.resource_name, merged)
-        if POLICY_DEFAULT in values:
-            check_policy_default(image, changed)
+        _check_broker(image, config, request.resource_name, merged, values.keys())
     else:
         defaults = config.overlay(image.broker_overrides(None))
         merged = _merged(resource.overrides, values)
         is_tiered_already = resource.overrides.get(_REMOTE_ENABLE) == "true"
-        check_topic_rules(merged, defaults, is_tiered_already=is_tiered_already)
+        check_topic_rules(
+            merged, defaults, before=resource.overrides, is_tiered_already=is_tiered_already
+        )
         check_remote_part(resource.overrides, merged)
     return [
         ConfigChanged(
@@ -167,13 +184,17 @@ def _merged(overrides: Mapping[str, str], changes: Mapping[str, str | None]) -> 
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def _broker_configs(
-    image: ClusterImage, config: BrokerConfig, broker: str, overrides: Mapping[str, str]
-) -> list[BrokerConfig]:
-    """The settings of every broker that these new ``overrides`` apply to.
+def _check_broker(
+    image: ClusterImage,
+    config: BrokerConfig,
+    broker: str,
+    overrides: Mapping[str, str],
+    changed: Collection[str],
+) -> None:
+    """Check the rules for new ``overrides`` of a broker, or of all brokers.
 
-    The first one has no other settings of its own.  Raises KafkaError(INVALID_CONFIG) if a
-    rule between settings is broken.
+    Rules between defaults of topics count only if one of them is ``changed``: those of the cluster
+    may break one, because it was started with other settings.  Raises KafkaError(INVALID_CONFIG).
     """
     own = {
         name: values
@@ -187,9 +208,14 @@ def _broker_configs(
         else [overrides, *({**overrides, **o} for o in own.values())]
     )
     try:
-        return [config.overlay(changes) for changes in each]
+        configs = [config.overlay(changes) for changes in each]
+        if not DEFAULTS_WITH_RULES.isdisjoint(changed):
+            for broker_config in configs:
+                check_defaults(broker_config)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    if POLICY_DEFAULT in changed:
+        check_policy_default(image, configs[0])
 
 
 def _incremental_values(resource: _Resource, request: Any) -> dict[str, str | None]:

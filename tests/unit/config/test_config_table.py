@@ -15,6 +15,7 @@ from sparklog.config import (
     Setting,
     TopicConfig,
     find_foreign,
+    inherited_names,
 )
 from sparklog.errors import ConfigError
 
@@ -197,18 +198,69 @@ def test_requests_that_are_queued_may_hold_at_least_the_largest_one() -> None:
 )
 def test_tiering_has_its_rules(overrides: dict[str, str], problem: str) -> None:
     has_remote_dir = len(overrides) > 1
-    with pytest.raises(ConfigError, match=problem):
-        TopicConfig.resolve(overrides, BrokerConfig()).check(has_remote_dir=has_remote_dir)
+    config = TopicConfig.resolve(overrides, BrokerConfig())
+    (found,) = config.problems(has_remote_dir=has_remote_dir)
+    assert problem in found
 
 
 def test_local_retention_is_no_matter_of_other_topics() -> None:
     """The limits may be those of the brokers."""
     broker = BrokerConfig.resolve({"log.local.retention.ms": "8"})
     plain = TopicConfig.resolve({"retention.ms": "7", "local.retention.bytes": "9"}, broker)
-    plain.check()
+    assert list(plain.problems()) == []
     tiered = replace(plain, remote_storage_enable=True)
-    with pytest.raises(ConfigError, match="=8 is more than"):
-        tiered.check(has_remote_dir=True)
+    assert list(tiered.problems(has_remote_dir=True, shown=inherited_names({}, broker))) == [
+        "the brokers' default log.local.retention.ms=8 is more than retention.ms=7; expected at "
+        "most that, or -2 for the same"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (
+            {"log.local.retention.ms": "604800001"},
+            "log.local.retention.ms=604800001 is more than log.retention.ms=604800000; expected at "
+            "most that, or -2 for the same",
+        ),
+        (
+            {"log.local.retention.ms": "3600001", "log.retention.hours": "1"},
+            "log.local.retention.ms=3600001 is more than log.retention.ms=3600000; expected at "
+            "most that, or -2 for the same",
+        ),
+        (
+            {"log.local.retention.bytes": "-1", "log.retention.bytes": "7"},
+            "log.local.retention.bytes=-1 is more than log.retention.bytes=7; expected at most "
+            "that, or -2 for the same",
+        ),
+        (
+            {"log.cleaner.min.compaction.lag.ms": "2", "log.cleaner.max.compaction.lag.ms": "1"},
+            "log.cleaner.min.compaction.lag.ms=2 is more than log.cleaner.max.compaction.lag.ms=1; "
+            "expected at most that",
+        ),
+    ],
+)
+def test_defaults_that_contradict_each_other_are_refused(
+    settings: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        BrokerConfig.resolve(settings)
+    assert str(refused.value) == problem
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"log.local.retention.ms": "604800000"},
+        {"log.local.retention.ms": "-2", "log.retention.ms": "1"},
+        {"log.local.retention.ms": "-1", "log.retention.ms": "-1"},
+        {"log.local.retention.bytes": "99"},
+    ],
+)
+def test_a_local_retention_by_default_is_at_most_that_of_the_whole_log(
+    settings: dict[str, str],
+) -> None:
+    assert BrokerConfig.resolve(settings)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +277,7 @@ def test_a_topic_that_was_switched_off_leaves_the_remote_dir(
 ) -> None:
     overrides = {"remote.storage.enable": enable, "remote.log.delete.on.disable": delete}
     config = TopicConfig.resolve(overrides, BrokerConfig())
-    config.check(has_remote_dir=True)
+    assert list(config.problems(has_remote_dir=True)) == []
     assert (config.leaves_remote_storage, config.may_be_remote) == (leaves, may_be_remote)
 
 
@@ -254,5 +306,5 @@ def test_local_retention_is_that_of_the_whole_log_unless_it_is_given(
 ) -> None:
     tiered = overrides | {"remote.storage.enable": "true"}
     config = TopicConfig.resolve(tiered, BrokerConfig())
-    config.check(has_remote_dir=True)
+    assert list(config.problems(has_remote_dir=True)) == []
     assert config.local_retention == local

@@ -32,13 +32,18 @@ def configured() -> ClusterImage:
 
 
 def describe(
-    kind: int, name: str, keys: tuple[str, ...] | None = None, **options: bool
+    kind: int,
+    name: str,
+    keys: tuple[str, ...] | None = None,
+    *,
+    settings: dict[str, str] | None = None,
+    **options: bool,
 ) -> DescribeConfigsResult:
     cluster = configured()
     handler = describe_configs.handler(
         lambda: cluster,
         node_id=1,
-        settings={"num.partitions": "6", "log.segment.bytes": "4096"},
+        settings=settings or {"num.partitions": "6", "log.segment.bytes": "4096"},
     )
     resource = DescribeConfigsResource(
         resource_type=kind, resource_name=name, configuration_keys=keys
@@ -144,3 +149,11 @@ def test_resources_that_cannot_be_described_are_refused_one_by_one() -> None:
         ErrorCode.INVALID_REQUEST,
     ]
     assert all(result.error_message for result in refused)
+
+
+def test_a_default_is_described_that_is_allowed_with_another_one_only() -> None:
+    """The default of retention.ms is a week."""
+    month = str(30 * 86_400_000)
+    settings = {"log.local.retention.ms": month, "log.retention.ms": month}
+    found = describe(TOPIC, "flights", ("local.retention.ms",), settings=settings)
+    assert [(each.name, each.value) for each in found.configs] == [("local.retention.ms", month)]
