@@ -27,6 +27,7 @@ from sparklog.driver.control_plane.controller.tiered_topics import (
     POLICY_DEFAULT,
     check_policy_default,
     check_remote_part,
+    may_be_remote,
 )
 from sparklog.errors import ConfigError, ErrorCode, KafkaError
 from sparklog.metadata import ClusterImage, ConfigChanged
@@ -71,8 +72,6 @@ _Change: TypeAlias = Callable[[_Resource, Any], dict[str, str | None]]
 #: replicas hold all acknowledged records, and both decide which replicas may lead.
 _SETTINGS_OF_ALL_BROKERS = ("min.insync.replicas", "unclean.leader.election.enable")
 
-_REMOTE_ENABLE = "remote.storage.enable"
-
 
 def check_topic_configs(values: Mapping[str, str | None]) -> dict[str, str]:
     """The settings of a new topic, as canonical texts.  Raises KafkaError(INVALID_CONFIG)."""
@@ -87,15 +86,15 @@ def check_topic_rules(
     defaults: BrokerConfig,
     *,
     before: Mapping[str, str] | None = None,
-    is_tiered_already: bool = False,
 ) -> None:
     """Check the rules between a topic's settings.  Raises KafkaError(INVALID_CONFIG).
 
     ``before`` are the settings of a topic that exists.  A rule that they break as well does not
     count: defaults of brokers have changed, and the topic's other settings can be changed.  A topic
-    that is tiered already may be in a cluster that was started without its remote_dir.
+    that counts as tiered may be in a cluster that was started without its remote_dir.  It can also
+    be switched on again there, because what is in the remote_dir would be deleted otherwise.
     """
-    has_remote_dir = bool(defaults.remote_dir) or is_tiered_already
+    has_remote_dir = bool(defaults.remote_dir) or may_be_remote(before or {})
 
     def problems(overrides: Mapping[str, str]) -> list[str]:
         config, shown = (
@@ -163,10 +162,7 @@ def _alter_resource(
     else:
         defaults = config.overlay(image.broker_overrides(None))
         merged = _merged(resource.overrides, values)
-        is_tiered_already = resource.overrides.get(_REMOTE_ENABLE) == "true"
-        check_topic_rules(
-            merged, defaults, before=resource.overrides, is_tiered_already=is_tiered_already
-        )
+        check_topic_rules(merged, defaults, before=resource.overrides)
         check_remote_part(resource.overrides, merged)
     return [
         ConfigChanged(

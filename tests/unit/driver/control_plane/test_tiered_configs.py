@@ -153,8 +153,15 @@ def test_the_settings_of_a_tiered_topic_change_without_the_remote_dir() -> None:
     assert under_test.handle(alter(retention)).records == (
         altered(TOPIC, "a", "retention.ms", "7"),
     )
-    left = ControllerUnderTest(tiered(LEAVES).image)
-    code, message = refused(left, resource(TOPIC, "a", (SET, REMOTE, "true")))
+
+
+def test_a_topic_that_leaves_is_switched_on_again_without_the_remote_dir() -> None:
+    """Otherwise the next start with the remote_dir would delete what is there."""
+    under_test = ControllerUnderTest(tiered(LEAVES).image)
+    again = resource(TOPIC, "a", (SET, REMOTE, "true"))
+    assert under_test.handle(alter(again)).records == (altered(TOPIC, "a", REMOTE, "true"),)
+    under_test.create("plain")
+    code, message = refused(under_test, resource(TOPIC, "plain", (SET, REMOTE, "true")))
     assert code == ErrorCode.INVALID_CONFIG
     assert "start the cluster with a remote_dir" in str(message)
 
