@@ -43,6 +43,7 @@ __all__ = [
     "RestorePlan",
     "Restored",
     "RestoredTopic",
+    "lead_all",
     "plan_restore",
     "restore",
     "restore_planned",
@@ -66,7 +67,7 @@ class RestoredTopic:
         partitions: the number of its partitions.
         tiered: whether its records were in the remote_dir.
         offsets: the number of offsets that can be read now, in all partitions.
-        emptied: the partitions that begin empty, because nothing else was left of them.
+        emptied: the partitions that begin empty: nothing is left of them, or they had no records.
         waiting: the partitions that have no leader yet; the brokers' logs say why.
     """
 
@@ -84,9 +85,10 @@ class RestoredTopic:
             return "not known yet"
         if self.emptied == self.partitions:
             return "everything"
-        if self.emptied:
-            return f"everything in {self.emptied} of {self.partitions} partitions"
-        return "what was not copied" if self.tiered else "nothing"
+        if not self.emptied:
+            return "what was not copied" if self.tiered else "nothing"
+        lost = f"everything in {self.emptied} of {self.partitions} partitions"
+        return f"{lost}, and what was not copied of the others" if self.tiered else lost
 
 
 class Restored(NamedTuple):
@@ -264,7 +266,7 @@ def _finish(cluster: Cluster, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
     client = BlockingClient(cluster.bootstrap_servers)
     try:
         seconds = RECOVERY_SECONDS_MAX + client.timeout_s
-        return client.run(_lead_all(client.async_admin, plan), seconds)
+        return client.run(lead_all(client.async_admin, plan), seconds)
     except BaseException:
         cluster.stop()
         raise
@@ -272,7 +274,12 @@ def _finish(cluster: Cluster, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
         client.close()
 
 
-async def _lead_all(admin: Admin, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
+async def lead_all(admin: Admin, plan: RestorePlan) -> tuple[RestoredTopic, ...]:
+    """Wait until the partitions of the plan are led, and report on each topic.
+
+    A tiered partition without records counts as begun empty, because its election cannot be seen:
+    the controller holds it as soon as the brokers are there.
+    """
     topics = list(plan.partitions)
     if not topics:
         return ()
@@ -290,7 +297,11 @@ async def _lead_all(admin: Admin, plan: RestorePlan) -> tuple[RestoredTopic, ...
         starts |= await _find(admin, missing, OffsetSpec.EARLIEST)
         ends |= await _find(admin, missing & starts.keys(), OffsetSpec.LATEST)
         await asyncio.sleep(LOOK_SECONDS if partitions - ends.keys() else 0)
-    begun_empty = Counter(tp.topic for tp in elected & ends.keys() if starts[tp] == ends[tp])
+    begun_empty = Counter(
+        tp.topic
+        for tp, offset in ends.items()
+        if starts[tp] == offset and (tp in elected or tp.topic in plan.tiered)
+    )
     waiting = Counter(tp.topic for tp in partitions - ends.keys())
     if waiting:
         names = ", ".join(sorted(waiting))

@@ -128,6 +128,8 @@ class BucketRecoveries:
         self._looks: dict[TopicPartition, _Look] = {}
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._lost_ends: dict[TopicPartition, int] = {}
+        #: Leaderless partitions whose log here is not counted on: it was lost, or is behind.
+        self._not_counted_on: set[TopicPartition] = set()
         self._counts = _Counts()
 
     @property
@@ -177,6 +179,9 @@ class BucketRecoveries:
             _abandon(look)
             if not state.offline:
                 self._lost_ends.pop(tp, None)
+                self._not_counted_on.discard(tp)
+            elif partition.node_id not in {*state.isr, *state.eligible, *state.last_known}:
+                self._not_counted_on.add(tp)
             return True
         if look is None or (look.partition, look.leader_epoch) != (partition, state.leader_epoch):
             _abandon(look)
@@ -242,6 +247,7 @@ class BucketRecoveries:
         """Forget a partition that is not hosted any more."""
         _abandon(self._looks.pop(topic_partition, None))
         self._lost_ends.pop(topic_partition, None)
+        self._not_counted_on.discard(topic_partition)
         self._aborted.pop(topic_partition, None)
 
     def is_due(self, partition: Partition, state: PartitionImage) -> bool:
@@ -313,25 +319,32 @@ class BucketRecoveries:
         if start.offset > partition.log.log_end_offset:
             await self._truncations.recover(partition, start)
             self._report(look, start, bucket_end, lost_end)
+        elif tp in self._not_counted_on:  # otherwise this log is complete: it never had a record
+            self._report(look, start, bucket_end, lost_end)
         self._lost_ends.pop(tp, None)
+        self._not_counted_on.discard(tp)
 
     def _report(self, look: _Look, start: TieredStart, bucket_end: int, lost_end: int) -> None:
         lost_offsets = max(lost_end - bucket_end, 0)
         self._counts.recoveries += 1
         self._counts.lost_offsets += lost_offsets
+        has_records = start.log_start_offset < bucket_end
         lost = "records that had not been copied are lost"
-        if lost_end != NO_OFFSET:
+        if not has_records:
+            lost = "any records that it had are lost"
+        if lost_end > 0:  # 0 is what the checkpoints say of a log that they do not know
             lost = f"of the offsets that are known to have been used, {lost_offsets} are lost"
         if start.producer_snapshot is None and start.log_start_offset < start.offset:
             lost += (
                 "; so is the state of producers: a batch that is sent again may be written twice"
             )
         logger.error(
-            "unclean recovery of %s, of which no replica had a log: the remote_dir has offsets "
-            "from %d up to %d; leader epoch %d begins at offset %d; %s",
+            "unclean recovery of %s, of which no replica had a log: the remote_dir has %s; "
+            "leader epoch %d begins at offset %d; %s",
             look.partition.topic_partition,
-            min(start.log_start_offset, bucket_end),
-            bucket_end,
+            f"offsets from {start.log_start_offset} up to {bucket_end}"
+            if has_records
+            else "no records of it",
             look.leader_epoch,
             start.offset,
             lost,

@@ -6,13 +6,18 @@ from pathlib import Path
 
 import pytest
 
+from sparklog.client.admin import Admin
+from sparklog.client.cluster_client import ClusterClient
 from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
 from sparklog.errors import StartError
-from sparklog.restoring import RestoredTopic, RestorePlan, plan_restore
+from sparklog.restoring import RestoredTopic, RestorePlan, lead_all, plan_restore
 from sparklog.storage_backends.local import LocalBackend
+from sparklog.types import Endpoint
 from tests.unit.driver.control_plane.damaged_journals import journal_of
 from tests.unit.executors.broker.broker_rig import Rig, run
 from tests.unit.executors.broker.test_journal_commands import stop_everything
+from tests.unit.executors.tiering.test_lost_everywhere import lose_all
+from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 BUCKET = "memory://bucket/log"
 
@@ -91,6 +96,37 @@ def topic(*, tiered: bool, emptied: int = 0, waiting: int = 0) -> RestoredTopic:
 def test_what_is_lost_is_told() -> None:
     assert topic(tiered=True).lost == "what was not copied"
     assert topic(tiered=True, waiting=1).lost == "not known yet"
+    assert topic(tiered=True, emptied=3).lost == "everything"
+    assert (
+        topic(tiered=True, emptied=1).lost
+        == "everything in 1 of 3 partitions, and what was not copied of the others"
+    )
     assert topic(tiered=False, emptied=3).lost == "everything"
     assert topic(tiered=False, emptied=1).lost == "everything in 1 of 3 partitions"
     assert topic(tiered=False).lost == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("records", "emptied", "lost"), [(3, 1, "everything"), (40, 0, "what was not copied")]
+)
+def test_a_tiered_topic_of_which_nothing_was_copied_begins_empty(
+    records: int, emptied: int, lost: str
+) -> None:
+    async def test(tiered: TieredRig) -> None:
+        await tiered.start()
+        await tiered.fill(records)
+        await tiered.tier()
+        copied = tiered.partition.log.tiered_end_offset
+        await lose_all(tiered, 1)
+        plan = RestorePlan(
+            cluster_id="c",
+            topic_ids=frozenset(),
+            brokers=1,
+            partitions={"t": 1},
+            tiered=frozenset({"t"}),
+        )
+        async with ClusterClient([Endpoint("127.0.0.1", tiered.rig.control.port)]) as cluster:
+            (found,) = await lead_all(Admin(cluster), plan)
+        assert (found.emptied, found.offsets, found.lost) == (emptied, copied, lost)
+
+    run_tiered(test)

@@ -312,23 +312,6 @@ def test_an_empty_replica_that_the_operator_elects_goes_on_behind_the_bucket() -
     run_tiered(test)
 
 
-def test_offsets_go_on_behind_a_lost_log_of_which_nothing_was_copied() -> None:
-    async def test(tiered: TieredRig) -> None:
-        await tiered.start()
-        await tiered.fill(3)
-        before = tiered.partition
-        tiered.rig.disk.remove_folder(PARTITION_DIR % 1)
-        await until(lambda: tiered.leader is not None and tiered.partition is not before)
-        log = tiered.partition.log
-        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
-        assert (await tiered.rig.status())["remote_recoveries_lost_offsets"] == 3
-        await tiered.fill(20)
-        await tiered.tier()
-        assert await tiered.read_all(3) == tiered.values[3:]
-
-    run_tiered(test, log_dir_check_interval_ms="20")
-
-
 def test_a_log_that_is_lost_twice_goes_on_behind_the_offsets_of_the_first_time() -> None:
     async def test(tiered: TieredRig) -> None:
         await tiered.start(2)
@@ -417,25 +400,6 @@ def test_a_damaged_producer_snapshot_does_not_stop_the_recovery(
         assert report.endswith(
             "the state of producers: a batch that is sent again may be written twice"
         )
-
-    run_tiered(test)
-
-
-def test_an_empty_topic_gets_a_leader_with_a_new_disk() -> None:
-    async def test(tiered: TieredRig) -> None:
-        await tiered.start()
-        await lose_all(tiered, 1)
-        await until(lambda: tiered.leader is not None)
-        assert (await tiered.rig.status())["remote_recoveries"] == 0
-        await tiered.tier()
-        leader, partition = tiered.leader, tiered.partition
-        assert leader is not None
-        assert leader.tiering is not None
-        # It is asked again while the log is empty; the manifest is its own by now.
-        find_end = leader.replica_manager.recoveries.find_end
-        assert await find_end(partition, partition.leader_epoch) is not None
-        await tiered.fill(20)
-        assert await tiered.read_all() == tiered.values
 
     run_tiered(test)
 
