@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from sparklog.client.deadline import kafka_error
-from sparklog.client.partition_results import unanswered
+from sparklog.client.partition_results import refused_read, unanswered
 from sparklog.errors import KafkaError
 from sparklog.types import NO_LEADER_EPOCH, NO_NODE, NO_OFFSET, TopicPartition
 from sparklog.wire.protocol.fetch import records_view
@@ -86,7 +85,7 @@ def fetch_results(
             tp = TopicPartition(name, part.partition_index)
             if part.error_code:
                 at = group[tp].offset if tp in group else NO_OFFSET
-                results[tp] = kafka_error(
+                results[tp] = refused_read(
                     part.error_code, f"the fetch from {tp} at offset {at} was refused"
                 )
             else:

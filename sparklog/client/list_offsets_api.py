@@ -6,8 +6,7 @@ Must not know which broker is asked.
 
 from collections.abc import Mapping
 
-from sparklog.client.deadline import kafka_error
-from sparklog.client.partition_results import unanswered
+from sparklog.client.partition_results import refused_read, unanswered
 from sparklog.errors import KafkaError
 from sparklog.types import OffsetTimestamp, TopicPartition
 from sparklog.wire.protocol.messages.list_offsets import (
@@ -45,7 +44,7 @@ def list_offsets_results(
         for part in topic.partitions:
             tp = TopicPartition(topic.name, part.partition_index)
             if part.error_code:
-                results[tp] = kafka_error(part.error_code, f"no offsets of {tp}")
+                results[tp] = refused_read(part.error_code, f"no offsets of {tp}")
             else:
                 results[tp] = OffsetTimestamp(
                     offset=part.offset, timestamp=part.timestamp, leader_epoch=part.leader_epoch

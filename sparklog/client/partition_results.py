@@ -5,12 +5,19 @@ particular request.
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from sparklog.client.deadline import kafka_error
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 
 ResultT = TypeVar("ResultT")
+
+#: Brokers send a code without a text, and only they know what failed.
+_STORAGE_HINT: Final = (
+    "a disk of the broker fails or, if the topic is tiered, its remote_dir does not answer; the "
+    "log of the broker has the reason"
+)
 
 
 def unanswered(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
@@ -19,6 +26,12 @@ def unanswered(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any
         tp: KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the broker did not answer for {tp}")
         for tp in partitions
     }
+
+
+def refused_read(code: int, text: str) -> KafkaError:
+    """The error of a partition that a broker does not read; ``text`` names the partition."""
+    hint = f": {_STORAGE_HINT}" if code == ErrorCode.KAFKA_STORAGE_ERROR else ""
+    return kafka_error(code, f"{text}{hint}")
 
 
 def value_or_raise(tp: TopicPartition, answer: ResultT | KafkaError) -> ResultT:

@@ -12,7 +12,7 @@ from typing import Final
 from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES
 from sparklog.client.preferred_read_replicas import given_rack, own_rack
-from sparklog.errors import ConnectError, KafkaError, SparklogError
+from sparklog.errors import ConnectError, ErrorCode, KafkaError, SparklogError
 from sparklog.types import Endpoint
 
 #: Clusters whose clients a process keeps; beyond that the least recently used client is closed.
@@ -66,7 +66,8 @@ def _with_remedy(error: ConnectError | KafkaError, timeout_option: str) -> Spark
     remedy = f"option {timeout_option} says for how long it is tried"
     if isinstance(error, ConnectError):
         return ConnectError(f"{error}; {remedy}")
-    if not error.retriable or error.code in UNKNOWN_TOPIC_CODES:
+    # Storage that fails needs a look into the log of its broker, as the error says, and not time.
+    if not error.retriable or error.code in (*UNKNOWN_TOPIC_CODES, ErrorCode.KAFKA_STORAGE_ERROR):
         return error
     return KafkaError(error.code, f"{error.message}; {remedy}")
 

@@ -136,7 +136,8 @@ class RangeFetcher:
         if not self._client.run(waiting.pause()):
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"{tp} gave no records from offset {offset} in time",
+                f"{tp} gave no records from offset {offset} in time: look for errors in the log of "
+                "its leader",
             )
         return offset
 

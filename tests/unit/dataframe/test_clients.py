@@ -72,6 +72,7 @@ def test_only_a_few_clients_are_kept() -> None:
             "UNKNOWN_TOPIC_OR_PARTITION: no t",
         ),
         (KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "t-0"), "MESSAGE_TOO_LARGE: t-0"),
+        (KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "t-0"), "KAFKA_STORAGE_ERROR: t-0"),
     ],
 )
 def test_who_waited_in_vain_is_told_how_to_wait_longer(error: SparklogError, told: str) -> None:

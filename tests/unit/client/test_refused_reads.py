@@ -1,0 +1,33 @@
+"""Reads that a broker refuses because of its storage: what a client says, and when."""
+
+import pytest
+
+from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.data_client import DataClient
+from sparklog.errors import ErrorCode, KafkaError
+from sparklog.types import TopicPartition
+from tests.unit.client.small_cluster import SmallCluster, run_cluster
+
+FETCH, LIST_OFFSETS = 1, 2
+T0 = TopicPartition("t", 0)
+#: More refusals than a client has the time for.
+ALWAYS = [ErrorCode.KAFKA_STORAGE_ERROR] * 1000
+
+
+def test_the_error_says_where_the_reason_is() -> None:
+    """The protocol has no text for it.  The reason may be a remote_dir that is away."""
+
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        hint = r"is tiered, its remote_dir does not answer; the log of the broker has the reason$"
+        cluster.refuse(FETCH, *ALWAYS)
+        with pytest.raises(KafkaError, match=rf"t-0 at offset 0 was refused: .* {hint}"):
+            await DataClient(client).fetch(T0, 0, timeout_s=0.2)
+        cluster.refuse(LIST_OFFSETS, *ALWAYS)
+        with pytest.raises(KafkaError, match=rf"no offsets of t-0: .* {hint}"):
+            await DataClient(client).list_offsets({T0: 7}, timeout_s=0.2)
+        cluster.refuse(LIST_OFFSETS, ErrorCode.INVALID_REQUEST)
+        with pytest.raises(KafkaError, match=r"no offsets of t-0$"):
+            await DataClient(client).list_offsets({T0: 7}, timeout_s=0.2)
+
+    run_cluster(test)
