@@ -18,9 +18,9 @@ from sparklog.client.deadline import Deadline
 from sparklog.dataframe.options import option_texts
 from sparklog.dataframe.thread_sessions import activate
 from sparklog.driver.launcher import is_stopped
-from sparklog.errors import ConfigError, SparklogError, StartError
+from sparklog.errors import ConfigError, ErrorCode, KafkaError, SparklogError, StartError
 from sparklog.html_text import bytes_text, code, message, table
-from sparklog.plurals import counted
+from sparklog.plurals import counted, listed
 from sparklog.types import OffsetSpec, TopicPartition
 
 #: The longest time that the HTML of a topic waits for the cluster, in seconds.  The newest records
@@ -30,6 +30,8 @@ LOOK_SECONDS_MAX: Final = 2.0
 PREVIEW_SECONDS_MAX: Final = 10.0
 #: Number of records in the HTML of a topic.
 RECORDS_SHOWN: Final = 5
+#: Number of partitions in the error about records that were not read.
+UNREAD_SHOWN_MAX: Final = 3
 #: The largest number of rows in the HTML table of partitions.
 PARTITIONS_SHOWN_MAX: Final = 50
 
@@ -199,8 +201,15 @@ class Topic:
 
         Returns:
             The records in the order of their timestamps, the newest last.
+
+        Raises:
+            KafkaError: Some partition has not returned its newest records in time; the message
+                names it and says why, as far as the client knows.
         """
-        return self._newest(self.partitions(), records, PREVIEW_SECONDS_MAX)
+        found, error = self._newest(self.partitions(), records, PREVIEW_SECONDS_MAX)
+        if error is not None:
+            raise error
+        return found
 
     def __repr__(self) -> str:
         return f"<sparklog.Topic {self.name}>"
@@ -222,12 +231,13 @@ class Topic:
 
     def _newest(
         self, states: Sequence[TopicPartitionState], records: int, seconds: float
-    ) -> list[ConsumedRecord]:
+    ) -> tuple[list[ConsumedRecord], KafkaError | None]:
+        """The newest records that were read in time, and why some of them were not."""
         wanted = {
             TopicPartition(self.name, state.partition): state for state in states if state.records
         }
         if not wanted:
-            return []
+            return [], None
         found: list[ConsumedRecord] = []
         end = time.monotonic() + seconds
         with self._open_client().consumer() as consumer:
@@ -238,14 +248,18 @@ class Topic:
                 consumer.position(tp) < at.latest for tp, at in wanted.items()
             ):
                 found += consumer.poll(0.5, max_records=10_000)
+            unread = [tp for tp, at in wanted.items() if consumer.position(tp) < at.latest]
+            error = _unread_error(unread, consumer.unreadable, seconds) if unread else None
         found.sort(key=lambda record: (record.timestamp, record.partition, record.offset))
-        return found[-records:]
+        return found[-records:], error
 
     def _newest_html(self, states: Sequence[TopicPartitionState]) -> str:
         try:
-            return _records_html(self._newest(states, RECORDS_SHOWN, LOOK_SECONDS_MAX))
+            records, unread = self._newest(states, RECORDS_SHOWN, LOOK_SECONDS_MAX)
         except (SparklogError, TimeoutError) as error:
             return f"the newest records cannot be read: {message(_error_text(error))}"
+        shown = _records_html(records)
+        return shown if unread is None else f"{shown}{message(str(unread))}"
 
     def _log_dirs(
         self, client: BlockingClient, deadline: Deadline
@@ -255,6 +269,17 @@ class Topic:
         with suppress(SparklogError):
             return client.run(admin.describe_log_dirs(), deadline.left_s)
         return {}
+
+
+def _unread_error(
+    unread: Sequence[TopicPartition], reasons: Mapping[TopicPartition, KafkaError], seconds: float
+) -> KafkaError:
+    """The error of partitions whose newest records were not read in time."""
+    named = f"the newest records of {listed(unread, UNREAD_SHOWN_MAX)} were not read"
+    for tp in unread:
+        if tp in reasons:
+            return KafkaError(reasons[tp].code, f"{named} in {seconds:g} s: {reasons[tp].message}")
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{named} in {seconds:g} s; try again")
 
 
 def _require_frame(frame: Any) -> None:

@@ -221,7 +221,10 @@ async def _print_records(
     ends: "dict[TopicPartition, int] | None",
     printer: _Printer,
 ) -> None:
+    from sparklog.cli.unreadable import UnreadablePartitions
+
     left = maximum
+    unreadable = UnreadablePartitions()
     while left != 0:
         if ends is not None and all(consumer.position(tp) >= end for tp, end in ends.items()):
             return
@@ -229,6 +232,7 @@ async def _print_records(
         if ends is not None:
             records = [r for r in records if r.offset < _end_of(r, ends)]
         printer.print(records)
+        unreadable.tell(consumer.unreadable)
         left = None if left is None else left - len(records)
 
 

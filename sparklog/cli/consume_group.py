@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from sparklog.cli.unreadable import UnreadablePartitions
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
 
@@ -45,10 +46,12 @@ async def consume_with_group(
     """
     consumer.subscribe([topic])
     left = maximum
+    unreadable = UnreadablePartitions()
     while left != 0:
         if ends is not None and await _is_at(consumer, ends):
             return
         records = await consumer.poll(_POLL_S, min(left or _RECORDS_MAX, _RECORDS_MAX))
+        unreadable.tell(consumer.unreadable)
         if ends is not None:
             records = [
                 each

@@ -33,6 +33,7 @@ from sparklog.client.transaction_admin import (
     TransactionDescription,
     TransactionListing,
 )
+from sparklog.errors import KafkaError
 from sparklog.types import Endpoint, OffsetSpec, TopicPartition
 
 T = TypeVar("T")
@@ -234,6 +235,11 @@ class BlockingConsumer:
     def skipped(self) -> SkippedRecords:
         """See ``Consumer.skipped``."""
         return self._consumer.skipped
+
+    @property
+    def unreadable(self) -> dict[TopicPartition, KafkaError]:
+        """See ``Consumer.unreadable``."""
+        return self._consumer.unreadable
 
     def poll(self, timeout_s: float = 1.0, max_records: int = 500) -> list[ConsumedRecord]:
         """See ``Consumer.poll``."""

@@ -44,6 +44,8 @@ LeaderCall = Callable[
 ]
 #: (partition, leader) -> the node to ask.
 NodeOf = Callable[[TopicPartition, int], int]
+#: Called with the errors of the partitions that are asked again while there is time.
+OnRetry = Callable[[Mapping[TopicPartition, KafkaError]], None]
 
 
 def _leader(_tp: TopicPartition, leader: int) -> int:
@@ -297,6 +299,7 @@ class ClusterClient:
         *,
         create: bool = False,
         node_of: NodeOf = _leader,
+        on_retry: OnRetry | None = None,
     ) -> dict[TopicPartition, ResultT | KafkaError]:
         """One request per leader, all at once; retriable failures are retried at the new leaders.
 
@@ -318,7 +321,11 @@ class ClusterClient:
                         failed[tp] = result
                     else:
                         done[tp] = result
-            if not failed or not await backoff.pause():
+            if not failed:
+                return done
+            if on_retry is not None:
+                on_retry(failed)
+            if not await backoff.pause():
                 return done | failed
             pending = {tp: pending[tp] for tp in failed}
             await self._refresh_quietly(deadline, sorted({tp.topic for tp in pending}))

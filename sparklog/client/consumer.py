@@ -80,6 +80,9 @@ class Consumer:
         self._stalled: dict[TopicPartition, Deadline] = {}
         #: Positions whose batch ended beyond the high watermark, and that are fetched again.
         self._doubted: dict[TopicPartition, int] = {}
+        #: The last errors of partitions whose fetches fail and are tried again; never changed in
+        #: place, because other threads read it.
+        self._failing: Mapping[TopicPartition, KafkaError] = {}
         #: Records that were skipped because they cannot be read (``skip_undecodable``).
         self.skipped = SkippedRecords()
         #: The fetches in flight, and those whose results were not taken yet.
@@ -131,6 +134,7 @@ class Consumer:
             self._buffer.remove(tp)
             self._stalled.pop(tp, None)
             self._doubted.pop(tp, None)
+            self._note_failing({tp}, {})
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Let ``poll`` return no records of these assigned partitions until ``resume``."""
@@ -166,6 +170,21 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._buffer.positions)
+
+    @property
+    def unreadable(self) -> dict[TopicPartition, KafkaError]:
+        """The assigned partitions that return no records now, and why; they are tried again.
+
+        ``poll`` raises the error of such a partition only after ``request_timeout_s``.
+        """
+        return dict(self._failing)
+
+    def _note_failing(
+        self, asked: Iterable[TopicPartition], errors: Mapping[TopicPartition, KafkaError]
+    ) -> None:
+        """Take these errors of the partitions that were asked; the others of them have none."""
+        others = self._failing.keys() - set(asked)
+        self._failing = {tp: self._failing[tp] for tp in others} | dict(errors)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -264,7 +283,7 @@ class Consumer:
         return leader.leader if leader else NO_NODE
 
     async def _fetch(self, planned: PlannedFetch) -> _Answers:
-        return await self.data_client.fetch_each(
+        answers = await self.data_client.fetch_each(
             planned.wanted,
             max_bytes=planned.bytes_max,
             min_bytes=self.options.min_bytes,
@@ -272,7 +291,11 @@ class Consumer:
             isolation=self.options.isolation,
             timeout_s=self.options.request_timeout_s,
             lane=self._lane,
+            on_retry=lambda errors: self._note_failing(planned.wanted, errors),
         )
+        errors = {tp: each for tp, each in answers.items() if isinstance(each, KafkaError)}
+        self._note_failing(planned.wanted, {tp: e for tp, e in errors.items() if e.retriable})
+        return answers
 
     async def _take(
         self, done: Set["asyncio.Future[Any]"], old: Set["asyncio.Future[Any]"]
@@ -359,13 +382,18 @@ class Consumer:
         if fetched.preferred_read_replica != NO_NODE or position >= readable or not has_room:
             self._stalled.pop(tp, None)
             return
+
+        def error(how_long: str = "") -> KafkaError:
+            return KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"{tp} gave no records from offset {position}{how_long}, although its log is "
+                f"readable up to {readable}: look for errors in the log of its leader",
+            )
+
         timeout_s = self.options.request_timeout_s
         if self._stalled.setdefault(tp, Deadline(timeout_s)).expired:
-            raise KafkaError(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"{tp} gave no records from offset {position} for {timeout_s:g} s, although its "
-                f"log is readable up to {readable}: look for errors in the log of its leader",
-            )
+            raise error(f" for {timeout_s:g} s")
+        self._note_failing({tp}, {tp: error()})
 
     def _readable_until(self, fetched: Fetched) -> int:
         committed = self.options.isolation is Isolation.READ_COMMITTED
@@ -374,7 +402,7 @@ class Consumer:
     async def _forget_all(self) -> None:
         """Give up the assignment, fetched records and the fetches in flight."""
         self._buffer.clear()
-        self._stalled, self._doubted = {}, {}
+        self._stalled, self._doubted, self._failing = {}, {}, {}
         tasks, self._fetches = list(self._fetches), {}
         for task in tasks:
             task.cancel()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.cluster_client import ClusterClient, OnRetry
 from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check, retry
 from sparklog.client.fetch_api import Fetched, FetchFrom, fetch_results, fetch_topics
@@ -101,6 +101,7 @@ class DataClient:
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
         lane: str = FETCH_LANE,
+        on_retry: OnRetry | None = None,
     ) -> dict[TopicPartition, Fetched | KafkaError]:
         """Batches of many partitions, one request per leader; a result for each partition.
 
@@ -155,7 +156,9 @@ class DataClient:
         found: dict[TopicPartition, Fetched | KafkaError] = {}
         asked = wanted
         for _ in range(1 + _SENT_ON_MAX):
-            found |= await self.cluster.ask_leaders(asked, follow, until, node_of=preferred.node_of)
+            found |= await self.cluster.ask_leaders(
+                asked, follow, until, node_of=preferred.node_of, on_retry=on_retry
+            )
             asked = {tp: wanted[tp] for tp in asked if _names_another(found[tp])}
             if not asked:
                 break

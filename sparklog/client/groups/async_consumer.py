@@ -19,6 +19,7 @@ from sparklog.client.groups.offset_commits import CommitCallback
 from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
 from sparklog.client.groups.options import GroupConsumerOptions
 from sparklog.client.groups.rebalance_listener import RebalanceListener
+from sparklog.errors import KafkaError
 from sparklog.types import Endpoint, OffsetSpec, OffsetTimestamp, TopicPartition
 
 Assigned = Iterable[TopicPartition] | Mapping[TopicPartition, int]
@@ -169,6 +170,11 @@ class AsyncConsumer:
     def skipped(self) -> SkippedRecords:
         """The records that were skipped because they cannot be read."""
         return self.core.records.skipped
+
+    @property
+    def unreadable(self) -> dict[TopicPartition, KafkaError]:
+        """The assigned partitions that return no records now, and why; they are tried again."""
+        return self.core.records.unreadable
 
     @property
     def _skipped_if_wanted(self) -> SkippedRecords | None:

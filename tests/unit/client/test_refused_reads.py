@@ -3,9 +3,11 @@
 import pytest
 
 from sparklog.client.cluster_client import ClusterClient
+from sparklog.client.consumer import Consumer
 from sparklog.client.data_client import DataClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
+from sparklog.wire.records.builder import Record, encode_batch
 from tests.unit.client.small_cluster import SmallCluster, run_cluster
 
 FETCH, LIST_OFFSETS = 1, 2
@@ -29,5 +31,31 @@ def test_the_error_says_where_the_reason_is() -> None:
         cluster.refuse(LIST_OFFSETS, ErrorCode.INVALID_REQUEST)
         with pytest.raises(KafkaError, match=r"no offsets of t-0$"):
             await DataClient(client).list_offsets({T0: 7}, timeout_s=0.2)
+
+    run_cluster(test)
+
+
+async def fill(client: ClusterClient, tp: TopicPartition) -> None:
+    await DataClient(client).produce(tp, [encode_batch([Record(value=b"v")])])
+
+
+def test_a_consumer_names_what_it_cannot_read_now() -> None:
+    """Its polls return nothing until the errors have lasted for ``request_timeout_s``."""
+
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        await fill(client, T0)
+        async with Consumer(client) as consumer:
+            await consumer.assign([T0])
+            cluster.refuse(FETCH, *ALWAYS)
+            assert await consumer.poll(0.1) == []
+            assert consumer.unreadable[T0].code is ErrorCode.KAFKA_STORAGE_ERROR
+            cluster.refuse(FETCH)
+            assert len(await consumer.poll(30)) == 1
+            assert consumer.unreadable == {}
+            cluster.refuse(FETCH, *ALWAYS)
+            assert await consumer.poll(0.1) == []
+            await consumer.remove([T0])
+            assert consumer.unreadable == {}
 
     run_cluster(test)
