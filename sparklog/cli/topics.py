@@ -129,7 +129,8 @@ def describe(
 
     Of a tiered topic also where the files of the leader begin (earliest_local), the last record in
     the remote_dir (latest_tiered), the bytes of both, and those of sealed segments that are still
-    to be copied (copy_lag_bytes).
+    to be copied (copy_lag_bytes).  Of a topic that leaves the remote_dir, or has left it, the same
+    without latest_tiered: remote_bytes are what is left there.
 
     In sync (isr): has every acknowledged record.  Eligible: has left the isr since, and has them
     all the same.
@@ -217,8 +218,9 @@ async def _topic_document(
     from sparklog.types import ConfigSource
 
     configs = await admin.describe_topic_configs(topic.name)
-    remote = configs.get("remote.storage.enable")
-    if remote is not None and remote.value == "true":
+    # A topic that leaves the remote_dir, or has left it, has the second setting.
+    remote = (configs.get(f"remote.{name}") for name in ("storage.enable", "log.delete.on.disable"))
+    if any(setting is not None and setting.value == "true" for setting in remote):
         await _add_tiers(admin, topic.name, rows)
     return {
         "topic": topic.name,

@@ -1,6 +1,7 @@
 """Topics that leave the bucket (KIP-950): what every replica has in files stays."""
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.cli.app import run as cli
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.broker import Broker
 from sparklog.executors.log import Log
@@ -118,6 +120,35 @@ def test_the_log_starts_where_the_files_of_all_replicas_have_begun() -> None:
         await look(tiered)
         assert starts(tiered) == {(start, start)}
         assert await tiered.read_all(start) == tiered.values[start:]
+
+    run_tiered(test)
+
+
+def test_what_is_left_in_the_bucket_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker that is away keeps the topic in the bucket, so an operator has to see that."""
+
+    async def shown(tiered: TieredRig) -> tuple[int | None, ...]:
+        servers = f"127.0.0.1:{tiered.rig.control.port}"
+        command = ["topics", "describe", "t", "-b", servers, "--json"]
+        assert await asyncio.to_thread(cli, command) == 0
+        (row,) = json.loads(capsys.readouterr().out)["partitions"]
+        return tuple(row[name] for name in ("earliest_local", "latest_tiered", "remote_bytes"))
+
+    async def test(tiered: TieredRig) -> None:
+        leader, follower = await apart(tiered)
+        log = tiered.partition.log
+        start = log.local_log_start_offset
+        in_bucket = await shown(tiered)
+        assert in_bucket[:2] == (start, log.tiered_end_offset - 1)
+        await tiered.rig.stop_broker(follower.options.broker_id)
+        await set_topic(tiered, **OFF)
+        await manager_of(leader).look_after_all()
+        assert await shown(tiered) == (start, None, in_bucket[2])
+        await tiered.rig.start_broker(follower.options.broker_id, new=False)
+        await look(tiered)
+        left = log.local_log_start_offset
+        assert left == log.log_start_offset > start
+        assert await shown(tiered) == (left, None, 0)
 
     run_tiered(test)
 
