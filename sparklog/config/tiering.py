@@ -10,11 +10,19 @@ from sparklog.types import MAX_INT32, MAX_INT64
 
 #: The value of a local retention that is the same as the retention of the whole log.
 LIKE_WHOLE_LOG: Final = -2
+#: The shortest lifetime of a signed URL, in ms.
+URL_LIFETIME_MS_MIN: Final = 1000
 
 
 def quota_burst_ms(windows: int, window_s: int) -> int:
     """The time in ms whose bytes a quota saves up: that of all windows but the present one."""
     return max(windows - 1, 1) * window_s * 1000
+
+
+def _check_lifetime(milliseconds: int) -> str | None:
+    """What is expected in place of this lifetime of URLs, which signatures count in seconds."""
+    fits = milliseconds == 0 or milliseconds >= URL_LIFETIME_MS_MIN
+    return None if fits else f"0, for no URLs, or at least {URL_LIFETIME_MS_MIN} (one second)"
 
 
 TIERING_SETTINGS: tuple[Setting, ...] = (
@@ -143,9 +151,10 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
         default=3_600_000,
         minimum=0,
         maximum=7 * 24 * 3_600_000,
+        check=_check_lifetime,
         doc="How long a URL is good with which a Spark task reads a segment from the remote_dir "
-        "itself; tasks ask for new URLs. 0: there are no such URLs, and tasks read through the "
-        "brokers.",
+        "itself, in whole seconds; tasks ask for new URLs. 0: there are no such URLs, and tasks "
+        "read through the brokers. 1 to 999 is refused.",
     ),
     Setting(
         name="remote.cache.bytes",

@@ -84,6 +84,15 @@ def test_text_that_is_no_value_is_refused(name: str, text: str) -> None:
         ALL[name].parse(text)
 
 
+@pytest.mark.parametrize("text", ["1", "999"])
+def test_a_url_is_good_for_a_second_at_least(text: str) -> None:
+    """Signatures count seconds: less would be none, and turn the URLs off in silence."""
+    name = "remote.signed.url.lifetime.ms"
+    with pytest.raises(ConfigError, match=rf"{name}='{text}': expected 0, for no URLs, or at lea"):
+        ALL[name].parse(text)
+    assert [ALL[name].parse(each) for each in ("0", "1000")] == [0, 1000]
+
+
 def test_overrides_by_address_are_read_with_and_without_brackets() -> None:
     config = BrokerConfig.resolve(
         {"max.connections.per.ip.overrides": "127.0.0.1:2, ::1:3,[2001:DB8::1]:0,"}
