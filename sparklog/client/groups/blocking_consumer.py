@@ -23,7 +23,7 @@ from sparklog.client.groups.member_events import RunCallback
 from sparklog.client.groups.offset_commits import CommitCallback
 from sparklog.client.groups.offset_requests import GroupIdentity, OffsetAndMetadata
 from sparklog.client.groups.rebalance_listener import RebalanceListener
-from sparklog.errors import SparklogError
+from sparklog.errors import KafkaError, SparklogError
 from sparklog.types import Endpoint, OffsetTimestamp, TopicPartition
 
 T = TypeVar("T")
@@ -169,6 +169,11 @@ class Consumer:
     def skipped(self) -> SkippedRecords:
         """The records that were skipped because they cannot be read."""
         return self._twin.skipped
+
+    @property
+    def unreadable(self) -> dict[TopicPartition, KafkaError]:
+        """The assigned partitions that return no records now, and why; they are tried again."""
+        return self._twin.unreadable
 
     # positions
 
