@@ -11,6 +11,7 @@ from typing import Any, Final
 from sparklog.client.cluster_client import parse_bootstrap
 from sparklog.config import BrokerConfig
 from sparklog.errors import ConfigError, StartError
+from sparklog.places import Place
 from sparklog.process import local_folder
 
 Location = str | PathLike[str]
@@ -66,11 +67,11 @@ def launch_options(
         raise ConfigError(f"port={port}: expected 0 to 65535")
     folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
     locations = [absolute_location(folder) for folder in folders]
-    if not locations or len(locations) != len(set(locations)):
+    if not locations or len(locations) != len({Place.of(location) for location in locations}):
         raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
     journal = None if journal_dir is None else absolute_location(journal_dir)
     texts = _with_remote_dir(as_texts(settings), remote_dir)
-    _check_apart(texts.get(REMOTE_DIR), [journal or f"{locations[0]}/journal", *locations])
+    _check_apart(texts.get(REMOTE_DIR), journal or f"{locations[0]}/journal", locations)
     BrokerConfig.resolve(texts)
     return {
         "brokers": brokers,
@@ -111,18 +112,29 @@ def _with_remote_dir(texts: dict[str, str], remote_dir: Location | None) -> dict
     return {**texts, REMOTE_DIR: location}
 
 
-def _check_apart(remote_dir: str | None, others: Sequence[str]) -> None:
-    """Raises ConfigError if the remote_dir is the folder of the journal or of the brokers."""
-    if remote_dir and _place(remote_dir) in map(_place, others):
+def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str]) -> None:
+    """Raises ConfigError if the remote_dir and another folder of the cluster overlap.
+
+    Whoever deletes a data_dir, or a remote_dir that is not needed any more, deletes all that is
+    inside.  And a remote_dir on the disk of a broker is lost together with it.
+    """
+    if not remote_dir:
+        return
+    remote = Place.of(remote_dir)
+    for name, location in [("journal_dir", journal), *(("data_dir", each) for each in data_dirs)]:
+        other = Place.of(location)
+        if remote == other:
+            overlap = "is the same place as"
+        elif other.holds(remote):
+            overlap = "is inside"
+        elif remote.holds(other):
+            overlap = "has in it"
+        else:
+            continue
         raise ConfigError(
-            f"remote_dir={remote_dir} is also the journal_dir or a data_dir; give it a folder of "
-            "its own"
+            f"remote_dir={remote_dir} {overlap} {name}={location}; give the remote_dir a place "
+            "outside, so that neither is lost or deleted with the other"
         )
-
-
-def _place(location: str) -> str:
-    folder = local_folder(location)
-    return location.rstrip("/") if folder is None else str(folder)
 
 
 def absolute_location(location: Location) -> str:

@@ -33,17 +33,11 @@ from sparklog.start_options import launch_options
             "remote_dir=/a and the setting remote.dir=/b differ; give one of them",
         ),
         ({"remote_dir": "/a", "settings": {"remote.dir": ""}}, ConfigError, "give one of them"),
-        (
-            {"remote_dir": "s3://b/x/", "journal_dir": "s3://b/x"},
-            ConfigError,
-            "remote_dir=s3://b/x/ is also the journal_dir or a data_dir",
-        ),
-        ({"data_dir": "/a", "remote_dir": "file:///a/journal"}, ConfigError, "is also the journal"),
-        ({"data_dir": ["/a", "/b"], "remote_dir": "/b"}, ConfigError, "or a data_dir"),
         ({"storage_options": {"key": b"x"}}, ConfigError, "give texts, numbers, lists"),
         ({"data_dir": ["/a", "memory://x"]}, StartError, "local folders"),
         ({"data_dir": []}, ConfigError, "one folder, or several"),
         ({"data_dir": ["/a", "/a/"]}, ConfigError, "one folder, or several"),
+        ({"data_dir": ["/a", "file:///a"]}, ConfigError, "one folder, or several"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_starts(
@@ -70,6 +64,69 @@ def test_the_remote_dir_becomes_a_setting_of_all_nodes(
 ) -> None:
     options = launch_options(1, 0, "/a", None, remote_dir, "127.0.0.1", 0, settings, None)
     assert options["settings"] == resolved
+
+
+def options_with(data_dir: Any, journal_dir: str | None, remote_dir: str | None) -> dict[str, Any]:
+    return launch_options(1, 0, data_dir, journal_dir, remote_dir, "127.0.0.1", 0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("remote_dir", "places", "overlap"),
+    [
+        ("s3://bkt/x/", {"journal_dir": "s3://bkt/x"}, "the same place as journal_dir=s3://bkt/x"),
+        ("s3a://bkt/x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
+        ("S3://bkt/x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
+        ("s3://bkt//x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
+        ("s3://bkt", {"journal_dir": "s3a://bkt/x"}, "has in it journal_dir=s3a://bkt/x"),
+        ("s3://bkt/x/log", {"journal_dir": "s3://bkt/x"}, "is inside journal_dir=s3://bkt/x"),
+        ("file:///a/journal", {}, "is the same place as journal_dir=/a/journal"),
+        ("/a/journal/sub", {}, "is inside journal_dir=/a/journal"),
+        ("/a", {"data_dir": ["/b", "file:///a"]}, "is the same place as data_dir=file:///a"),
+        ("/a/broker-1", {}, "is inside data_dir=/a"),
+        ("/a/logs", {}, "is inside data_dir=/a"),
+        ("/a/../a/remote", {}, "is inside data_dir=/a"),
+        ("FILE:///shared", {"data_dir": "/shared/data"}, "has in it journal_dir=/shared/data/"),
+        ("/shared", {"data_dir": "/shared/data", "journal_dir": "/j"}, "has in it data_dir="),
+    ],
+)
+def test_a_remote_dir_and_the_other_folders_do_not_overlap(
+    remote_dir: str, places: dict[str, Any], overlap: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        options_with(remote_dir=remote_dir, **{"data_dir": "/a", "journal_dir": None, **places})
+    assert overlap in str(refused.value)
+    assert str(refused.value).startswith("remote_dir=")
+    assert str(refused.value).endswith("so that neither is lost or deleted with the other")
+
+
+def test_links_to_a_data_dir_name_the_data_dir(tmp_path: Path) -> None:
+    data, link = tmp_path / "data", tmp_path / "link"
+    data.mkdir()
+    link.symlink_to(data)
+    for remote_dir in (link, link / "remote"):
+        with pytest.raises(ConfigError, match=f"data_dir={data}; give the remote_dir a place"):
+            options_with(data, str(tmp_path / "journal"), str(remote_dir))
+    with pytest.raises(ConfigError, match="one folder, or several different ones"):
+        options_with([data, link], None, None)
+
+
+@pytest.mark.parametrize(
+    ("data_dir", "journal_dir", "remote_dir"),
+    [
+        ("/a", None, "/a-remote"),
+        ("/a", "/a/journal", "/b"),
+        ("/a", "/a", "/b"),
+        (["/a", "/a/disk2"], None, "/b"),
+        ("/a", "s3://bkt/cluster/journal", "s3://bkt/cluster/log"),
+        ("/a", "s3://bkt/log", "s3://bkt/log2"),
+        ("/a", "/bkt/x", "s3://bkt/x"),
+    ],
+)
+def test_places_that_are_apart_are_taken(
+    data_dir: Any, journal_dir: str | None, remote_dir: str
+) -> None:
+    options = options_with(data_dir, journal_dir, remote_dir)
+    assert options["settings"] == {"remote.dir": remote_dir}
 
 
 @pytest.mark.parametrize(
