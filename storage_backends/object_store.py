@@ -49,7 +49,7 @@ def open_url(url: str, options: Mapping[str, Any]) -> "ObjectStore":
         raise StorageError(f"{url!r} names no place in a store; write PROTOCOL://PLACE/FOLDER")
     try:
         file_system, root = url_to_fs(inner, **{"use_listings_cache": False, **options})
-    except (ImportError, ValueError, TypeError) as error:
+    except Exception as error:  # each library has errors of its own for wrong options
         raise StorageError(f"{url} cannot be opened by fsspec: {error}") from error
     return ObjectStore(url.rstrip("/"), file_system, root)
 

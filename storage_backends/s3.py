@@ -2,13 +2,15 @@
 
 Owns: the conditional create that a journal needs, the requests that fsspec has no name for, and the
 options of s3fs: time limits, few retries, no cached listings, path-style addresses.  Must not know
-what the bytes mean; the requests of an upload in parts are in ``s3_multipart``.
+what the bytes mean; the requests of an upload in parts are in ``s3_multipart``, and the names and
+types of storage options in ``s3_options``.
 
 Credentials and endpoint come from the settings of AWS tools (``AWS_ACCESS_KEY_ID``,
 ``AWS_ENDPOINT_URL``, profiles, roles) and of fsspec (``FSSPEC_S3_ENDPOINT_URL``, ...); storage
 options take precedence over both.
 """
 
+import inspect
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,6 +22,7 @@ from sparklog.storage_backends.base import Buffer, path_parts
 from sparklog.storage_backends.object_errors import is_conflict, is_taken, object_error
 from sparklog.storage_backends.object_store import ObjectStore, transfer_seconds_max
 from sparklog.storage_backends.s3_multipart import MultipartUpload, abort_uploads
+from sparklog.storage_backends.s3_options import checked_options
 from sparklog.storage_backends.signed_writes import SignedWrites
 
 #: Attempts of one request by botocore, and by s3fs around it when a response breaks off.
@@ -53,6 +56,10 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         raise StorageError(
             f"{url}: storage for s3:// needs the package s3fs: pip install 'sparklog[s3]'"
         ) from error
+    try:
+        given = checked_options(options, inspect.signature(S3FileSystem.__init__).parameters)
+    except StorageError as error:
+        raise StorageError(f"{url}: {error}") from None
     config = {
         "connect_timeout": CONNECT_SECONDS_MAX,
         "read_timeout": READ_SECONDS_MAX,
@@ -60,16 +67,28 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         "s3": {"addressing_style": "path"},
         # Otherwise botocore signs URLs by version 2, which only the oldest stores accept.
         "signature_version": "s3v4",
-        **options.get("config_kwargs", {}),
+        **given.get("config_kwargs", {}),
     }
+    _check_config(url, config)
     # With a concurrency of 1, s3fs needs one request per read and does not ask for the size first.
-    merged = {"max_concurrency": 1, **options, "config_kwargs": config, "use_listings_cache": False}
+    defaults = {"max_concurrency": 1}
+    own = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
     try:
-        made = S3FileSystem(**merged, skip_instance_cache=True)
+        made = S3FileSystem(**{**defaults, **given, **own})
     except (TypeError, ValueError, KeyError) as error:
         raise StorageError(f"{url}: S3FileSystem refuses the storage options: {error}") from error
     made.retries = ANSWER_TRIES
     return made
+
+
+def _check_config(url: str, config: Mapping[str, Any]) -> None:
+    """The file system would make the same Config only with its first request."""
+    from aiobotocore.config import AioConfig
+
+    try:
+        AioConfig(**config)
+    except Exception as error:  # the libraries have no common base class
+        raise StorageError(f"{url}: storage option config_kwargs: {error}") from error
 
 
 class S3Store(ObjectStore):

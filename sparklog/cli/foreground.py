@@ -36,15 +36,6 @@ HostOption = Annotated[str, typer.Option(help="Where the cluster listens.")]
 PortOption = Annotated[
     int, typer.Option(min=0, max=65535, help="Port of node 0; 0 for any free one.")
 ]
-StorageOptionsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        help="Opens the buckets, such as endpoint_url=URL; may be repeated. Secrets are better "
-        "off in AWS_... variables.",
-    ),
-]
 SettingsOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="NAME=VALUE", help="A broker setting; may be repeated."),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sparklog.cli.output import JsonOption, fail, parse_assignments, print_json
+from sparklog.cli.output import JsonOption, fail, print_json
+from sparklog.cli.storage_options import StorageOptionsOption, parse_storage_options
 
 if TYPE_CHECKING:
     from sparklog.driver.control_plane.journal_repair import RepairPlan, Survey
@@ -29,21 +30,12 @@ JournalArgument = Annotated[
         "journal in it.",
     ),
 ]
-StorageOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="NAME=VALUE",
-        help="Opens the bucket, such as endpoint_url=URL; may be repeated. Secrets are better off "
-        "in AWS_... variables.",
-    ),
-]
 
 
 @app.command()
 def check(
     journal: JournalArgument,
-    storage_options: StorageOption = None,
+    storage_options: StorageOptionsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what is damaged or missing, what is good, and what a start without it loses.
@@ -78,7 +70,7 @@ def repair(
             help="Keep topics, settings and brokers of lost commits that can still be read.",
         ),
     ] = False,
-    storage_options: StorageOption = None,
+    storage_options: StorageOptionsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Have the cluster start from the last good commit. Shows first what that loses, and asks.
@@ -181,7 +173,7 @@ def _open(journal: str, storage_options: list[str] | None) -> "StorageBackend":
     from sparklog.process import local_folder
     from sparklog.storage_backends.registry import open_backend
 
-    options = parse_assignments(storage_options or [], "--storage-option")
+    options = parse_storage_options(storage_options)
     folder = local_folder(journal)
     if folder is None:
         return open_backend(journal, options)

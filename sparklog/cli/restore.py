@@ -18,7 +18,6 @@ from sparklog.cli.foreground import (
     PortOption,
     SettingsOption,
     StopRequested,
-    StorageOptionsOption,
     VerboseOption,
     log_to_stderr,
     run_until_signal,
@@ -27,6 +26,7 @@ from sparklog.cli.foreground import (
     stdout_to_ourselves,
 )
 from sparklog.cli.output import JsonOption, parse_assignments
+from sparklog.cli.storage_options import StorageOptionsOption, parse_storage_options
 
 if TYPE_CHECKING:
     from sparklog.restoring import Restored, RestoredTopic
@@ -71,7 +71,7 @@ def restore(
 
     options: dict[str, Any] = {
         "settings": parse_assignments(settings or [], "--set"),
-        "storage_options": parse_assignments(storage_options or [], "--storage-option"),
+        "storage_options": parse_storage_options(storage_options),
     }
     plan = plan_restore(
         journal_dir, options["storage_options"], options["settings"], accept_loss=accept_loss

@@ -15,7 +15,6 @@ from sparklog.cli.foreground import (
     PortOption,
     SettingsOption,
     StopRequested,
-    StorageOptionsOption,
     VerboseOption,
     log_to_stderr,
     run_until_signal,
@@ -24,6 +23,7 @@ from sparklog.cli.foreground import (
     stdout_to_ourselves,
 )
 from sparklog.cli.output import parse_assignments
+from sparklog.cli.storage_options import StorageOptionsOption, parse_storage_options
 
 
 def serve(
@@ -76,7 +76,7 @@ def serve(
         "host": host,
         "port": port,
         "settings": parse_assignments(settings or [], "--set"),
-        "storage_options": parse_assignments(storage_options or [], "--storage-option"),
+        "storage_options": parse_storage_options(storage_options),
     }
     try:
         with stdout_to_ourselves() as stdout, signals_as_exceptions():

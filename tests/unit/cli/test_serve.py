@@ -20,7 +20,8 @@ def test_the_places_of_a_cluster_and_what_opens_them_are_options(
 
     monkeypatch.setattr("sparklog.cluster.start_processes", refuse)
     places = ("--data-dir", str(tmp_path), "--remote-dir", "s3://bucket/log")
-    opening = ("--storage-option", "key=k", "--storage-option", "endpoint_url=http://h:1/a=b")
+    pairs = ("key=12", "endpoint_url=http://h:1/a=b", "anon=false", 'client_kwargs={"verify": 1}')
+    opening = [each for pair in pairs for each in ("--storage-option", pair)]
     assert run(["serve", "--engine", "process", *places, *opening]) == 1
     assert asked == [
         {
@@ -32,9 +33,42 @@ def test_the_places_of_a_cluster_and_what_opens_them_are_options(
             "host": "127.0.0.1",
             "port": 9092,
             "settings": {},
-            "storage_options": {"key": "k", "endpoint_url": "http://h:1/a=b"},
+            "storage_options": {
+                "key": "12",
+                "endpoint_url": "http://h:1/a=b",
+                "anon": False,
+                "client_kwargs": {"verify": 1},
+            },
         }
     ]
     out, errors = capsys.readouterr()
     assert out == ""
     assert "remote_dir=s3://bucket/log cannot be used: the bucket does not exist" in errors
+
+
+def test_a_storage_option_without_a_name_is_refused_without_showing_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opening = ("--storage-option", "key=k", "--storage-option", "hunter2")
+    assert run(["serve", "--data-dir", str(tmp_path), *opening]) == 2
+    errors = capsys.readouterr().err
+    assert "number 2 is not NAME=VALUE" in errors
+    assert "hunter2" not in errors
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("config_kwargs=hunter2", "storage option config_kwargs: expected a mapping"),
+        ("endpoint=hunter2", "no storage option endpoint; did you mean endpoint_url?"),
+        ("anon=hunter2", "storage option anon: expected true or false, not a text"),
+    ],
+)
+def test_a_wrong_storage_option_is_named_without_its_value(
+    pair: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["journal", "check", "s3://bucket/journal", "--storage-option", pair]) == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert "hunter2" not in errors
+    assert "Traceback" not in errors

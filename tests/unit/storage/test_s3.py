@@ -116,7 +116,6 @@ def test_a_store_of_which_fsspec_promises_nothing_holds_no_journal() -> None:
         ("s3://BUCKET", {"key": "nobody"}, r"refuses the credentials \(XAdminUserNotFound\)"),
         ("s3://BUCKET", {"key": None, "secret": None}, "no credentials were found; set AWS_ACCESS"),
         ("s3://BUCKET", {"endpoint_url": "http://127.0.0.1:1"}, "does not answer .*AWS_ENDPOINT"),
-        ("s3://BUCKET", {"endpont": "x"}, "unexpected keyword argument 'endpont'"),
     ],
 )
 def test_why_a_bucket_cannot_be_used_is_said_with_a_remedy(

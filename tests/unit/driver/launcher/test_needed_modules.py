@@ -22,8 +22,8 @@ ROOMS = ("executors", "storage_backends", "sparklog")
 DRIVER_FILES = frozenset({"cluster.py", "demo.py", "progress.py", "session.py", "topic.py"})
 #: The generator of ``wire/messages`` runs at development time.
 TOOLS = frozenset({"generate.py"})
-#: Only the driver needs it, for a journal in a bucket.
-OPTIONAL = frozenset({"s3fs"})
+#: Only buckets need s3fs, and aiobotocore comes with it.
+OPTIONAL = frozenset({"s3fs", "aiobotocore"})
 OWN = frozenset({"sparklog", "pyspark_sparklog"})
 
 

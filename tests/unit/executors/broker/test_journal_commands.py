@@ -272,7 +272,8 @@ def test_other_stores_are_opened_with_their_options(capsys: pytest.CaptureFixtur
     assert run(["journal", "check", "fsspec+memory://no-journal", "--storage-option", "x"]) == 2
     assert run(["journal", "check", "fsspec+memory://no-journal"]) == 1
     assert "holds no journal" in capsys.readouterr().err
-    assert run(["journal", "check", "s3://b", "--storage-option", "no_such_option=1"]) == 1
+    assert run(["journal", "check", "s3://bucket", "--storage-option", "no_such_option=1"]) == 1
+    assert "there is no storage option no_such_option; known are " in capsys.readouterr().err
 
 
 def test_a_cluster_that_runs_keeps_repairs_out(capsys: pytest.CaptureFixture[str]) -> None:
