@@ -191,7 +191,7 @@ def _unknown_topics(
     url = absolute_location(remote_dir)
     try:
         remote = RemoteLogService(open_backend(url, storage_options or {}), open_file_half)
-        if remote.owner.name() != plan.cluster_id:
+        if remote.owner.name(plan.cluster_id) != plan.cluster_id:
             return ()  # the start will say what is wrong
         unknown = tuple(remote.unknown_topics(plan.topic_ids))
     except StorageError as error:

@@ -58,7 +58,7 @@ def check_remote_dir(
         return
     try:
         service = open_remote_logs(remote_dir, storage_options)
-        if tiered and service.owner.name() is None:
+        if tiered and service.owner.name(image.cluster_id) is None:
             raise StartError(
                 f"remote_dir={remote_dir} belongs to no cluster, and this cluster has records of "
                 f"{listed(tiered, NAMED_MAX)} in another one; start it with the remote_dir that it "

@@ -108,7 +108,7 @@ class TopicSweep:
 
     def _open_own(self, cluster_id: str) -> "RemoteLogService":
         store = self._open()
-        if (owner := store.owner.name()) != cluster_id:
+        if (owner := store.owner.name(cluster_id)) != cluster_id:
             raise StorageError(f"it belongs to cluster {owner} now, not to {cluster_id}")
         return store
 

@@ -23,18 +23,27 @@ class StoreOwner:
         #: The cluster that the store was found to belong to.
         self._cluster_id: str | None = None
 
-    def name(self) -> str | None:
+    def name(self, cluster_id: str) -> str | None:
         """The id of the cluster that the store belongs to; None for a store without an owner.
 
-        It is "unknown" if the file that should name it is damaged.
+        Args:
+            cluster_id: the cluster that asks.  The error tells it how the store becomes its own.
+
+        Raises:
+            StorageError: the store does not answer, or the file that names the owner is damaged.
         """
         document = self._store.read_if_there(names.CLUSTER_FILE)
         if document is None:
             return None
-        try:
-            return str(json.loads(document)["cluster_id"])
-        except (ValueError, LookupError, TypeError):
-            return "unknown"
+        owner = _owner_in(document)
+        if owner is None:
+            raise StorageError(
+                f"{self._store.url}: {names.CLUSTER_FILE}, which names the cluster of this "
+                f"remote_dir, is damaged; if it is the remote_dir of cluster {cluster_id}, bring a "
+                f"copy of the file back, or write {_document(cluster_id).decode()} into it; if "
+                "not, choose another remote_dir"
+            )
+        return owner
 
     def claim(self, cluster_id: str) -> None:
         """Check that the store can hold manifests, can be written, and belongs to this cluster.
@@ -42,7 +51,7 @@ class StoreOwner:
         A store without an owner gets this cluster as its owner.  Only the control plane calls this.
         """
         self._check_conditions()
-        document = json.dumps({"cluster_id": cluster_id}).encode()
+        document = _document(cluster_id)
         if not self._store.put_if_absent(names.CLUSTER_FILE, document):
             self._check_name(cluster_id)
             self._store.put(names.CLUSTER_FILE, document)  # shows that the store can be written
@@ -66,7 +75,7 @@ class StoreOwner:
             self._check_name(self._cluster_id)
 
     def _check_name(self, cluster_id: str) -> None:
-        url, owner = self._store.url, self.name()
+        url, owner = self._store.url, self.name(cluster_id)
         if owner is None:
             raise StorageError(
                 f"{url} belongs to no cluster, so it is not the remote_dir of cluster "
@@ -76,7 +85,9 @@ class StoreOwner:
         if owner != cluster_id:
             raise StorageError(
                 f"{url} holds the remote logs of cluster {owner}, not of {cluster_id}; choose "
-                "another remote_dir"
+                f"another remote_dir: the one that cluster {cluster_id} had, or an empty place for "
+                f"a new cluster.  If the journal of cluster {owner} is left, `sparklog restore` "
+                f"brings that cluster back; if it is not needed any more, delete all of {url}"
             )
 
     def _check_conditions(self) -> None:
@@ -85,3 +96,16 @@ class StoreOwner:
                 f"{self._store.url} cannot create a file only if it is absent; choose a remote_dir "
                 "in a bucket that has conditional writes, or on a shared disk"
             )
+
+
+def _document(cluster_id: str) -> bytes:
+    return json.dumps({"cluster_id": cluster_id}).encode()
+
+
+def _owner_in(document: bytes) -> str | None:
+    """The cluster that the file names; None for a damaged file."""
+    try:
+        owner = json.loads(document)["cluster_id"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return owner if isinstance(owner, str) and owner else None

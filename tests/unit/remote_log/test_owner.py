@@ -24,19 +24,21 @@ def owner(store: MemoryBackend) -> StoreOwner:
 
 def test_the_first_cluster_becomes_the_owner() -> None:
     store = MemoryBackend()
-    assert StoreOwner(store).name() is None
+    assert StoreOwner(store).name("ours") is None
     StoreOwner(store).claim("ours")
     StoreOwner(store).claim("ours")
     StoreOwner(store).check("ours")
-    assert StoreOwner(store).name() == "ours"
+    assert StoreOwner(store).name("ours") == "ours"
     for refusing in (StoreOwner(store).claim, StoreOwner(store).check):
         with pytest.raises(StorageError) as refusal:
             refusing("theirs")
         assert str(refusal.value) == (
             f"{store.url} holds the remote logs of cluster ours, not of theirs; choose another "
-            "remote_dir"
+            "remote_dir: the one that cluster theirs had, or an empty place for a new cluster.  If "
+            "the journal of cluster ours is left, `sparklog restore` brings that cluster back; if "
+            f"it is not needed any more, delete all of {store.url}"
         )
-    assert StoreOwner(store).name() == "ours"
+    assert StoreOwner(store).name("ours") == "ours"
 
 
 def test_a_check_takes_no_store_without_an_owner(tmp_path: Path) -> None:
@@ -50,14 +52,29 @@ def test_a_check_takes_no_store_without_an_owner(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("document", [b"", b"[]", b"{}", b"null", b"\xff"])
-def test_a_damaged_owner_is_nobody_s(document: bytes) -> None:
+@pytest.mark.parametrize(
+    "document",
+    [
+        *(b"", b"[]", b"{}", b"null", b"\xff", b'{"cluster_id": null}', b'{"cluster_id": ""}'),
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_owner_is_named_with_what_to_write_there(document: bytes) -> None:
     store = MemoryBackend()
     store.put(names.CLUSTER_FILE, document)
-    assert StoreOwner(store).name() == "unknown"
-    for refusing in (StoreOwner(store).claim, StoreOwner(store).check):
-        with pytest.raises(StorageError, match="of cluster unknown, not of ours"):
+    owner = StoreOwner(store)
+    for refusing in (owner.name, owner.claim, owner.check):
+        with pytest.raises(StorageError) as refusal:
             refusing("ours")
+        assert str(refusal.value) == (
+            f"{store.url}: cluster.json, which names the cluster of this remote_dir, is damaged; "
+            "if it is the remote_dir of cluster ours, bring a copy of the file back, or write "
+            '{"cluster_id": "ours"} into it; if not, choose another remote_dir'
+        )
+    assert store.read(names.CLUSTER_FILE) == document
+    store.put(names.CLUSTER_FILE, b'{"cluster_id": "ours"}')
+    owner.claim("ours")
+    owner.check("ours")
 
 
 def test_a_store_that_its_owner_cannot_write_is_refused() -> None:

@@ -96,11 +96,27 @@ def test_a_bucket_of_another_cluster_is_refused_before_the_journal_is_taken_over
     cluster_id = start(options)
     before = commits(options)
     bucket.put(names.CLUSTER_FILE, b'{"cluster_id": "other"}')
-    assert refusal(with_remote_dir(options, bucket.url)) == (
+    text = refusal(with_remote_dir(options, bucket.url))
+    assert text.startswith(
         f"remote_dir={bucket.url} cannot be used: {bucket.url} holds the remote logs of cluster "
-        f"other, not of {cluster_id}; choose another remote_dir"
+        f"other, not of {cluster_id}; choose another remote_dir: "
     )
+    assert text.endswith(f"if it is not needed any more, delete all of {bucket.url}")
     assert commits(options) == before
+
+
+def test_a_bucket_whose_owner_cannot_be_read_is_mended_and_not_left(
+    request: pytest.FixtureRequest, bucket: MemoryBackend
+) -> None:
+    options = with_remote_dir(tiered_cluster(request, bucket.url, "a"), bucket.url)
+    cluster_id = json.loads(bucket.read(names.CLUSTER_FILE))["cluster_id"]
+    bucket.put(names.CLUSTER_FILE, b"")
+    text = refusal(options)
+    assert text.startswith(f"remote_dir={bucket.url} cannot be used: {bucket.url}: cluster.json, ")
+    written = f'{{"cluster_id": "{cluster_id}"}}'
+    assert f"or write {written} into it" in text
+    bucket.put(names.CLUSTER_FILE, written.encode())
+    assert start(options) == cluster_id
 
 
 def test_a_foreign_journal_does_not_take_a_bucket(
