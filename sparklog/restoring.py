@@ -36,7 +36,11 @@ from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.start_options import Location, absolute_location, as_texts
-from sparklog.storage_backends.registry import open_backend, open_file_half
+from sparklog.storage_backends.registry import (
+    open_backend,
+    open_file_half,
+    require_conditional_create,
+)
 from sparklog.types import NO_NODE, ElectionType, OffsetSpec, TopicPartition
 
 __all__ = [
@@ -190,6 +194,7 @@ def _unknown_topics(
     """The topics that the remote_dir has and the journal does not know.  Raises StartError."""
     url = absolute_location(remote_dir)
     try:
+        require_conditional_create(url)
         remote = RemoteLogService(open_backend(url, storage_options or {}), open_file_half)
         if remote.owner.name(plan.cluster_id) != plan.cluster_id:
             return ()  # the start will say what is wrong
@@ -217,6 +222,7 @@ def plan_restore(
     Raises StartError, StorageError.
     """
     url = absolute_location(journal_dir)
+    require_conditional_create(url)
     backend = open_backend(url, storage_options or {})
     _image_of(survey_journal(backend))  # refuses a wrong place before a lock file is made there
     try:

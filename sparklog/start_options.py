@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from sparklog.client.cluster_client import parse_bootstrap
 from sparklog.config import BrokerConfig
-from sparklog.errors import ConfigError, StartError
+from sparklog.errors import ConfigError, StartError, StorageError
 from sparklog.places import Place
 from sparklog.process import local_folder
+from sparklog.storage_backends.registry import require_conditional_create
 
 Location = str | PathLike[str]
 
@@ -70,6 +71,8 @@ def launch_options(
     if not locations or len(locations) != len({Place.of(location) for location in locations}):
         raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
     journal = None if journal_dir is None else absolute_location(journal_dir)
+    if journal is not None:
+        _check_store("journal_dir", journal)
     texts = _with_remote_dir(as_texts(settings), remote_dir)
     _check_apart(texts.get(REMOTE_DIR), journal or f"{locations[0]}/journal", locations)
     BrokerConfig.resolve(texts)
@@ -104,12 +107,21 @@ def _with_remote_dir(texts: dict[str, str], remote_dir: Location | None) -> dict
         raise ConfigError(
             f"remote_dir={location} and the setting {REMOTE_DIR}={setting} differ; give one of them"
         )
+    _check_store("remote_dir", location)
+    return {**texts, REMOTE_DIR: location}
+
+
+def _check_store(name: str, location: str) -> None:
+    """Raises ConfigError for a scheme that cannot hold a journal or remote logs."""
     if location.lower().startswith("memory://"):
         raise ConfigError(
-            f"remote_dir={location}: every process has a memory of its own; give a bucket, or a "
-            "folder that all brokers see"
+            f"{name}={location}: every process has a memory of its own; give a bucket, or a folder "
+            "that all nodes see"
         )
-    return {**texts, REMOTE_DIR: location}
+    try:
+        require_conditional_create(location)
+    except StorageError as error:
+        raise ConfigError(f"{name} cannot be used: {error}") from error
 
 
 def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str]) -> None:

@@ -72,6 +72,28 @@ def open_file_half(
     return file_half(open_backend(location, options))
 
 
+def require_conditional_create(location: str) -> None:
+    """Refuse a location whose scheme has no store that creates a file only if it is absent.
+
+    Journals and remote logs need such a store.  fsspec promises nothing of its stores, so a package
+    that opens one would be installed in vain.  Nothing is imported or contacted, and a store that
+    passes has yet to prove the condition (``proves_put_if_absent``).
+
+    Raises:
+        StorageError: names the schemes to choose from.
+    """
+    scheme, separator, _ = location.partition("://")
+    if not separator or scheme.lower() in SCHEMES:
+        return
+    fit = sorted(SCHEMES.keys() - {"memory"})
+    near = nearest(scheme.lower().removeprefix(FSSPEC_PREFIX), fit)
+    raise StorageError(
+        f"{location}: no store of {scheme}:// is known to create a file only if it is absent, "
+        f"which is needed here; choose a folder or {', '.join(f'{name}://' for name in fit)}"
+        + (f"; did you mean {near}://?" if near else "")
+    )
+
+
 def _plain_path(text: str) -> str:
     if text.startswith("file:"):
         raise StorageError(f"{text!r} is not a file URL; write file:///absolute/path")

@@ -20,7 +20,11 @@ from sparklog.driver.control_plane.controller import (
 from sparklog.errors import StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.plurals import listed
-from sparklog.storage_backends.registry import open_backend, open_file_half
+from sparklog.storage_backends.registry import (
+    open_backend,
+    open_file_half,
+    require_conditional_create,
+)
 from sparklog.types import ResourceType
 
 if TYPE_CHECKING:
@@ -57,6 +61,7 @@ def check_remote_dir(
             )
         return
     try:
+        require_conditional_create(remote_dir)
         service = open_remote_logs(remote_dir, storage_options)
         if tiered and service.owner.name(image.cluster_id) is None:
             raise StartError(

@@ -9,8 +9,14 @@ import pytest
 from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
-from sparklog.errors import StartError
-from sparklog.restoring import RestoredTopic, RestorePlan, lead_all, plan_restore
+from sparklog.errors import StartError, StorageError
+from sparklog.restoring import (
+    RestoredTopic,
+    RestorePlan,
+    lead_all,
+    plan_restore,
+    restore_planned,
+)
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import Endpoint
 from tests.unit.driver.control_plane.damaged_journals import journal_of
@@ -85,6 +91,16 @@ def test_internal_topics_need_no_acceptance() -> None:
 def test_a_place_without_a_journal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="holds no journal; see `sparklog journal check"):
         plan_restore(tmp_path, None, None, accept_loss=True)
+
+
+def test_places_that_could_not_be_used_are_refused_by_their_scheme(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="gs://bkt/x: no store of gs:// is known to create a"):
+        plan_restore("gs://bkt/x", None, None, accept_loss=True)
+    backend = LocalBackend(tmp_path / "journal")
+    journal_of(backend=backend)
+    plan = plan_restore(backend.url, None, None, accept_loss=True)
+    with pytest.raises(StartError, match=r"remote_dir=gs://bkt/x cannot be used: .* is known to"):
+        restore_planned(plan, lambda **_: pytest.fail("started"), remote_dir="gs://bkt/x")
 
 
 def topic(*, tiered: bool, emptied: int = 0, waiting: int = 0) -> RestoredTopic:

@@ -11,7 +11,12 @@ from sparklog.errors import StorageError
 from sparklog.storage_backends import registry
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory_disk import forget_disk
-from sparklog.storage_backends.registry import open_backend, open_file_half, register_scheme
+from sparklog.storage_backends.registry import (
+    open_backend,
+    open_file_half,
+    register_scheme,
+    require_conditional_create,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +79,21 @@ def test_one_name_is_one_memory_disk(disk: str) -> None:
 def test_wrong_places_are_refused_with_a_remedy(location: str, message: str) -> None:
     with pytest.raises(StorageError, match=message):
         open_backend(location)
+
+
+def test_a_place_of_many_writers_is_refused_by_its_scheme() -> None:
+    for location in ("/data", "data", "FILE:///data", "s3://b/x", "S3A://b/x", "memory://x"):
+        require_conditional_create(location)
+    with pytest.raises(StorageError, match="no store of mine:// is known"):
+        require_conditional_create("mine://x")
+    register_scheme("mine", "sparklog_no_such_module:open_url")
+    require_conditional_create("mine://x")
+    with pytest.raises(StorageError) as refused:
+        require_conditional_create("GS://bkt/x")
+    assert str(refused.value) == (
+        "GS://bkt/x: no store of GS:// is known to create a file only if it is absent, which is "
+        "needed here; choose a folder or file://, mine://, s3://, s3a://"
+    )
 
 
 def test_a_scheme_can_be_added_and_is_imported_when_asked_for() -> None:

@@ -132,12 +132,12 @@ def test_a_foreign_journal_does_not_take_a_bucket(
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("fsspec+memory://x/y", "cannot create a file only if it is absent; choose a remote_dir"),
-        ("carrier-pigeon://x", "no storage for carrier-pigeon://"),
+        ("fsspec+memory://x/y", "no store of fsspec+memory:// is known to create a file only if"),
+        ("carrier-pigeon://x", "is needed here; choose a folder or file://, s3://, s3a://"),
         ("/proc/no/remote", "/proc/no"),
         ("s3://b", "names no bucket; write s3://BUCKET or s3://BUCKET/FOLDER"),
     ],
-    ids=["no condition", "unknown scheme", "no folder", "no bucket"],
+    ids=["no promise", "unknown scheme", "no folder", "no bucket"],
 )
 def test_a_store_that_cannot_hold_remote_logs_is_named_with_the_remedy(
     request: pytest.FixtureRequest, url: str, reason: str

@@ -27,6 +27,17 @@ from sparklog.start_options import launch_options
         ({"remote_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
         ({"remote_dir": " "}, ConfigError, "remote_dir is empty; give a folder, or a URL such as"),
         ({"remote_dir": "memory://x"}, ConfigError, "every process has a memory of its own"),
+        ({"journal_dir": "Memory://x"}, ConfigError, "every process has a memory of its own"),
+        (
+            {"remote_dir": "gs://bkt/x"},
+            ConfigError,
+            "remote_dir cannot be used: gs://bkt/x: no store of gs:// is known to create a file "
+            "only if it is absent, which is needed here; choose a folder or file://, s3://, s3a://",
+        ),
+        ({"journal_dir": "gs://bkt/x"}, ConfigError, "journal_dir cannot be used: gs://bkt/x: no "),
+        ({"remote_dir": "s3n://bkt/x"}, ConfigError, r"s3a://; did you mean s3://\?$"),
+        ({"remote_dir": "fsspec+s3://bkt/x"}, ConfigError, r"s3a://; did you mean s3://\?$"),
+        ({"settings": {"remote.dir": "abfs://c/x"}}, ConfigError, "no store of abfs:// is known"),
         (
             {"remote_dir": "/a", "settings": {"remote.dir": "/b"}},
             ConfigError,
