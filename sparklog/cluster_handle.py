@@ -140,7 +140,7 @@ class Cluster:
                 (docs/tiering.md).  Default: the setting ``remote.storage.enable``.
 
         Raises:
-            ConfigError: ``tiered`` and ``configs`` differ.
+            ConfigError: ``tiered`` and ``configs`` differ, or ``configs`` is no mapping.
             KafkaError: The topic cannot be created, with the reason as error code, for example
                 TOPIC_ALREADY_EXISTS.
         """
@@ -148,7 +148,7 @@ class Cluster:
             name,
             -1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
-            configs=as_texts(configs),
+            configs=as_texts(configs, "configs"),
             tiered=tiered,
         )
         self._client.admin.await_serving(name)

@@ -35,7 +35,13 @@ from sparklog.errors import ErrorCode, SparklogError, StartError, StorageError
 from sparklog.metadata import ClusterImage
 from sparklog.metadata.topic_names import INTERNAL_TOPICS
 from sparklog.remote_log.service import RemoteLogService
-from sparklog.start_options import Location, absolute_location, as_texts
+from sparklog.start_options import (
+    Location,
+    absolute_location,
+    as_texts,
+    check_whole_number,
+    checked_storage_options,
+)
 from sparklog.storage_backends.registry import (
     open_backend,
     open_file_half,
@@ -156,6 +162,8 @@ def restore(
             loss is not accepted, or the cluster cannot start; the message names the remedy.
         ConfigError: As for ``start``.
     """
+    if brokers is not None:
+        check_whole_number("brokers", brokers)
     plan = plan_restore(
         journal_dir,
         options.get("storage_options"),
@@ -192,7 +200,7 @@ def _unknown_topics(
     plan: RestorePlan, remote_dir: Location, storage_options: Mapping[str, Any] | None
 ) -> tuple[UUID, ...]:
     """The topics that the remote_dir has and the journal does not know.  Raises StartError."""
-    url = absolute_location(remote_dir)
+    url = absolute_location("remote_dir", remote_dir)
     try:
         require_conditional_create(url)
         remote = RemoteLogService(open_backend(url, storage_options or {}), open_file_half)
@@ -219,11 +227,13 @@ def plan_restore(
     A cluster that still runs has its disks: a restore would take its journal over and give empty
     directories to its brokers, so everything that was not copied would be lost.
 
-    Raises StartError, StorageError.
+    Raises ConfigError, StartError, StorageError.
     """
-    url = absolute_location(journal_dir)
+    url = absolute_location("journal_dir", journal_dir)
+    opening = checked_storage_options(storage_options)
+    texts = as_texts(settings)
     require_conditional_create(url)
-    backend = open_backend(url, storage_options or {})
+    backend = open_backend(url, opening)
     _image_of(survey_journal(backend))  # refuses a wrong place before a lock file is made there
     try:
         with locked_journal(backend):
@@ -231,7 +241,7 @@ def plan_restore(
             require_no_controller(survey)
     except RepairError as error:
         raise StartError(str(error)) from error
-    config = BrokerConfig.resolve(as_texts(settings))
+    config = BrokerConfig.resolve(texts)
     plan = _plan_of(_image_of(survey), config)
     if plan.not_copied and not accept_loss:
         names = ", ".join(plan.not_copied)

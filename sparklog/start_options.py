@@ -4,7 +4,7 @@ Owns: the rules of these arguments, and their error messages.  Must not know the
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Final
 
@@ -60,17 +60,20 @@ def launch_options(
         ConfigError: A setting, port or folder is unknown, malformed or out of range.
         StartError: The number of brokers or spares is out of range.
     """
+    for name, number in (("brokers", brokers), ("spares", spares), ("port", port)):
+        check_whole_number(name, number)
+    if not isinstance(host, str):
+        raise ConfigError(f"host={host!r}: expected a host name or an address, as a text")
     if brokers < 1:
         raise StartError(f"brokers={brokers}: a cluster has at least one broker")
     if spares < 0:
         raise StartError(f"spares={spares}: expected 0 or more")
     if not 0 <= port <= 65535:
         raise ConfigError(f"port={port}: expected 0 to 65535")
-    folders = [data_dir] if isinstance(data_dir, (str, PathLike)) else list(data_dir)
-    locations = [absolute_location(folder) for folder in folders]
+    locations = [absolute_location("data_dir", folder) for folder in _several(data_dir)]
     if not locations or len(locations) != len({Place.of(location) for location in locations}):
         raise ConfigError(f"data_dir={data_dir}: expected one folder, or several different ones")
-    journal = None if journal_dir is None else absolute_location(journal_dir)
+    journal = None if journal_dir is None else absolute_location("journal_dir", journal_dir)
     if journal is not None:
         _check_store("journal_dir", journal)
     texts = _with_remote_dir(as_texts(settings), remote_dir)
@@ -86,7 +89,7 @@ def launch_options(
         "broker_host": host,
         "port": port,
         "settings": texts,
-        "storage_options": _as_json(storage_options),
+        "storage_options": checked_storage_options(storage_options),
     }
 
 
@@ -97,13 +100,11 @@ def _with_remote_dir(texts: dict[str, str], remote_dir: Location | None) -> dict
         ConfigError: argument and setting differ, or no other process could read the remote_dir.
     """
     setting = texts.get(REMOTE_DIR, "").strip()
-    given = setting if remote_dir is None else fspath(remote_dir).strip()
-    if remote_dir is not None and not given:
-        raise ConfigError("remote_dir is empty; give a folder, or a URL such as s3://BUCKET/FOLDER")
-    if not given:
+    if remote_dir is None and not setting:
         return texts
-    location = absolute_location(given)
-    if REMOTE_DIR in texts and (not setting or absolute_location(setting) != location):
+    given = setting if remote_dir is None else _location_text("remote_dir", remote_dir).strip()
+    location = absolute_location("remote_dir", given)
+    if REMOTE_DIR in texts and (not setting or absolute_location(REMOTE_DIR, setting) != location):
         raise ConfigError(
             f"remote_dir={location} and the setting {REMOTE_DIR}={setting} differ; give one of them"
         )
@@ -149,34 +150,88 @@ def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str])
         )
 
 
-def absolute_location(location: Location) -> str:
-    """The absolute path or URL.
+def absolute_location(name: str, location: Location) -> str:
+    """The absolute path or URL that the argument ``name`` gives.  Raises ConfigError.
 
     Executors have working folders of their own, so a relative path is resolved here.
     """
-    text = fspath(location)
+    text = _location_text(name, location)
     scheme, rest = text.partition(":/")[::2]
     if scheme.isalnum() and len(scheme) > 1 and rest and not rest.startswith("/"):
         url = f"{scheme}:///{rest}" if scheme == "file" else f"{scheme}://{rest}"
-        raise ConfigError(f"{text!r} is a URL that lost a slash; write {url}, as text")
+        raise ConfigError(f"{name}={text!r} is a URL that lost a slash; write {url}, as text")
     return text if "://" in text else str(local_folder(text))
 
 
-def _as_json(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A copy of the options.  They must be JSON, because they travel to another process."""
-    options = dict(storage_options or {})
+def _location_text(name: str, location: Location) -> str:
+    text: object = location
+    if isinstance(location, PathLike):
+        text = fspath(location)
+    if not isinstance(text, str):
+        raise ConfigError(
+            f"{name}={location!r}: expected a folder or a URL, as a text or a path, not "
+            f"{type(location).__name__}"
+        )
+    if not text.strip():
+        raise ConfigError(f"{name} is empty; give a folder, or a URL such as s3://BUCKET/FOLDER")
+    if "\0" in text:
+        raise ConfigError(f"{name}={text!r}: names of folders have no NUL characters")
+    return text
+
+
+def _several(data_dir: Location | Iterable[Location]) -> list[Location]:
+    if isinstance(data_dir, str | bytes | PathLike):
+        return [data_dir]
+    try:
+        return list(data_dir)
+    except TypeError:
+        return [data_dir]  # type: ignore[list-item]  # it is refused with the right words
+
+
+def check_whole_number(name: str, value: object) -> None:
+    """Raises ConfigError for everything but an int."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}={value!r}: expected a whole number, not {type(value).__name__}")
+
+
+def checked_storage_options(storage_options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A copy of the options.  They must be JSON, because they travel to another process.
+
+    No error shows a value, which may be a secret.
+
+    Raises:
+        ConfigError: they are no mapping of names to values that JSON has.
+    """
+    options = _mapping("storage_options", storage_options)
     try:
         json.dumps(options)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"storage_options: {error}; give texts, numbers, lists and mappings"
         ) from error
     return options
 
 
-def as_texts(values: Mapping[str, Any] | None) -> dict[str, str]:
-    """Return setting values as Kafka writes them: a boolean in lower case."""
+def as_texts(values: Mapping[str, Any] | None, argument: str = "settings") -> dict[str, str]:
+    """Return setting values as Kafka writes them: a boolean in lower case.
+
+    Raises:
+        ConfigError: the argument, which is called so, is no mapping of names.
+    """
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (values or {}).items()
+        for name, value in _mapping(argument, values).items()
     }
+
+
+def _mapping(argument: str, values: Mapping[str, Any] | None) -> dict[str, Any]:
+    if values is None:
+        return {}
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            f"{argument}: expected a mapping of names to values, not {type(values).__name__}"
+        )
+    for name in values:
+        if not isinstance(name, str):
+            raise ConfigError(f"{argument}: expected names as texts, not {type(name).__name__}")
+    return dict(values)

@@ -3,18 +3,20 @@
 import asyncio
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.driver.cluster_lock import CLUSTER_LOCK_FILE
-from sparklog.errors import StartError, StorageError
+from sparklog.errors import ConfigError, StartError, StorageError
 from sparklog.restoring import (
     RestoredTopic,
     RestorePlan,
     lead_all,
     plan_restore,
+    restore,
     restore_planned,
 )
 from sparklog.storage_backends.local import LocalBackend
@@ -101,6 +103,29 @@ def test_places_that_could_not_be_used_are_refused_by_their_scheme(tmp_path: Pat
     plan = plan_restore(backend.url, None, None, accept_loss=True)
     with pytest.raises(StartError, match=r"remote_dir=gs://bkt/x cannot be used: .* is known to"):
         restore_planned(plan, lambda **_: pytest.fail("started"), remote_dir="gs://bkt/x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"journal_dir": 5}, "^journal_dir=5: expected a folder or a URL"),
+        (
+            {"storage_options": "hunter2"},
+            "^storage_options: expected a mapping .*, not str$",
+        ),
+        ({"settings": "x"}, "^settings: expected a mapping of names"),
+        ({"remote_dir": 5}, "^remote_dir=5: expected a folder or a URL"),
+        ({"brokers": "3"}, "^brokers='3': expected a whole number, not str$"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named(
+    tmp_path: Path, arguments: dict[str, Any], message: str
+) -> None:
+    backend = LocalBackend(tmp_path / "journal")
+    journal_of(backend=backend)
+    places = {"data_dir": tmp_path, "journal_dir": backend.url, "remote_dir": tmp_path / "remote"}
+    with pytest.raises(ConfigError, match=message):
+        restore(None, **{"accept_loss": True, **places, **arguments})
 
 
 def topic(*, tiered: bool, emptied: int = 0, waiting: int = 0) -> RestoredTopic:

@@ -26,6 +26,7 @@ from sparklog.start_options import launch_options
         ({"journal_dir": "file:/x"}, ConfigError, "lost a slash; write file:///x"),
         ({"remote_dir": Path("s3://bucket/x")}, ConfigError, "lost a slash; write s3://bucket/x"),
         ({"remote_dir": " "}, ConfigError, "remote_dir is empty; give a folder, or a URL such as"),
+        ({"remote_dir": Path("file:/x")}, ConfigError, "remote_dir='file:/x' is a URL that lost a"),
         ({"remote_dir": "memory://x"}, ConfigError, "every process has a memory of its own"),
         ({"journal_dir": "Memory://x"}, ConfigError, "every process has a memory of its own"),
         (
@@ -75,6 +76,47 @@ def test_the_remote_dir_becomes_a_setting_of_all_nodes(
 ) -> None:
     options = launch_options(1, 0, "/a", None, remote_dir, "127.0.0.1", 0, settings, None)
     assert options["settings"] == resolved
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"storage_options": "hunter2"}, "^storage_options: expected a mapping of .*, not str$"),
+        ({"storage_options": ["hunter2"]}, "^storage_options: expected a mapping of .*, not list$"),
+        ({"storage_options": {5: "x"}}, "^storage_options: expected names as texts, not int$"),
+        ({"settings": "num.partitions=3"}, "^settings: expected a mapping of names .*, not str$"),
+        ({"settings": {3: "num.partitions"}}, "^settings: expected names as texts, not int$"),
+        ({"remote_dir": 5}, "^remote_dir=5: expected a folder or a URL, as a text or .*, not int$"),
+        ({"remote_dir": b"/a"}, "^remote_dir=b'/a': expected a folder or a URL, .*, not bytes$"),
+        (
+            {"journal_dir": 5},
+            "^journal_dir=5: expected a folder or a URL, as a text or a path, not",
+        ),
+        (
+            {"journal_dir": ["/a"]},
+            r"^journal_dir=\['/a'\]: expected a folder or a URL, .*, not list$",
+        ),
+        ({"journal_dir": ""}, "^journal_dir is empty; give a folder, or a URL such as s3://BUCKET"),
+        ({"data_dir": 5}, "^data_dir=5: expected a folder or a URL, as a text or a path, not int$"),
+        ({"data_dir": None}, "^data_dir=None: expected a folder or a URL, .*, not NoneType$"),
+        ({"data_dir": b"/a"}, "^data_dir=b'/a': expected a folder or a URL, .*, not bytes$"),
+        ({"data_dir": ["/a", 5]}, "^data_dir=5: expected a folder or a URL, as a text or a path"),
+        ({"data_dir": ""}, "^data_dir is empty; give a folder"),
+        ({"data_dir": "/a\0b"}, "^data_dir='/a.x00b': names of folders have no NUL characters$"),
+        ({"brokers": "3"}, "^brokers='3': expected a whole number, not str$"),
+        ({"brokers": True}, "^brokers=True: expected a whole number, not bool$"),
+        ({"spares": None}, "^spares=None: expected a whole number, not NoneType$"),
+        ({"port": 9092.0}, "^port=9092.0: expected a whole number, not float$"),
+        ({"host": 5}, "^host=5: expected a host name or an address, as a text$"),
+    ],
+)
+def test_an_argument_of_the_wrong_type_is_named_with_what_it_takes(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
+        start_processes(**{"data_dir": tmp_path / "data", **options})
+    assert "hunter2" not in str(refused.value)
+    assert os.listdir(tmp_path) == []
 
 
 def options_with(data_dir: Any, journal_dir: str | None, remote_dir: str | None) -> dict[str, Any]:
