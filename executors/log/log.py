@@ -81,6 +81,7 @@ class Log(RetainedLog):
         self._truncation = LogTruncation(
             half,
             partition_dir,
+            loaded.topic_id,
             loaded.epochs,
             self._roller,
             self._flush,

@@ -6,6 +6,7 @@ the next.  Must not know why a log is truncated.
 """
 
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.errors import DecodeError, StorageError
@@ -15,6 +16,7 @@ from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.flush import FlushState, save_epochs
 from sparklog.executors.log.full_truncation import begin_full_truncation, end_full_truncation
 from sparklog.executors.log.gap_marker import GapMarker
+from sparklog.executors.log.partition_metadata import claim_partition_dir
 from sparklog.executors.log.roller import Roller
 from sparklog.executors.log.segment_list import restore_producers
 from sparklog.storage_backends.base import FileHalf
@@ -52,6 +54,7 @@ class LogTruncation:
         "_segments",
         "_snapshots",
         "_starts_before",
+        "_topic_id",
         "next_log_start",
     )
 
@@ -59,6 +62,7 @@ class LogTruncation:
         self,
         half: FileHalf,
         partition_dir: str,
+        topic_id: UUID | None,
         epochs: EpochCache,
         roller: Roller,
         flush: FlushState,
@@ -67,6 +71,7 @@ class LogTruncation:
     ) -> None:
         self._half = half
         self._partition_dir = partition_dir
+        self._topic_id = topic_id
         self._epochs = epochs
         self._roller = roller
         self._flush = flush
@@ -154,6 +159,8 @@ class LogTruncation:
             lambda: self._roller.create(offset, config, now_ms)
         )
         self._snapshots.delete_all()
+        # A directory that has vanished was made again by the first write.
+        claim_partition_dir(self._half, self._partition_dir, self._topic_id)
         self._half.flush_folder(self._partition_dir)
         self._producers.clear()
         self._epochs.clear()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
+from uuid import UUID
 
 from sparklog.config import TopicConfig
 from sparklog.executors.log.file_cache import FileCache
@@ -116,6 +117,7 @@ class Desk:
 
     half: FileHalf = field(default_factory=MemoryBackend)
     config: TopicConfig = SMALL
+    topic_id: UUID | None = None
     files: FileCache = field(default_factory=lambda: FileCache(16))
     producers: ProducerStateManager = field(default_factory=lambda: ProducerStateManager(TP))
 
@@ -145,6 +147,7 @@ class Desk:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             local_log_start_offset=local_log_start_offset,
+            topic_id=self.topic_id,
         )
 
     def names(self, suffix: str = "") -> list[str]:

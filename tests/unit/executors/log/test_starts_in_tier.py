@@ -1,15 +1,29 @@
 """Logs that start anew where the bucket has all earlier records, with the state from there."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from sparklog.errors import KafkaError, StorageError
 from sparklog.executors.log import EpochEntry, Log, TieredStart
 from sparklog.executors.log.names import FULL_TRUNCATION
+from sparklog.executors.log.presence import require_present
 from sparklog.executors.partition.producer_state import ProducerStateManager
+from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
-from tests.unit.executors.log.log_fixtures import TP, Desk, batch, fill, headers_of, put, read_all
+from tests.unit.executors.log.log_fixtures import (
+    PARTITION_DIR,
+    TP,
+    Desk,
+    batch,
+    fill,
+    headers_of,
+    put,
+    read_all,
+)
 
 #: Where the whole log and its files start, in these tests.
 LOG_START, START = 20, 500
@@ -91,6 +105,18 @@ def test_a_log_starts_anew_with_the_state_of_the_bucket(clean: bool) -> None:
     assert state_of(desk, log) == expected
     assert [record.offset for record in read_all(log, START)] == [START]
     log.check_invariants()
+
+
+def test_a_log_whose_directory_has_vanished_belongs_to_its_topic_again(tmp_path: Path) -> None:
+    half = LocalBackend(tmp_path)
+    desk = Desk(half=half, topic_id=UUID(int=7))
+    log = tiered_log(desk)
+    shutil.rmtree(tmp_path / PARTITION_DIR)
+    move(log)
+    require_present(half, PARTITION_DIR)
+    log.close(0)
+    log = desk.open(log_start_offset=LOG_START, local_log_start_offset=START)
+    assert (log.topic_id, state_of(desk, log)) == (UUID(int=7), AFTER)
 
 
 def test_a_start_without_known_state_begins_without_it() -> None:
