@@ -10,7 +10,7 @@ to join it. A replica that is proposed to leave stays until the cluster image sh
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sparklog.errors import ErrorCode
 from sparklog.executors.partition.remote_replica import NEVER_MS, RemoteReplica
@@ -37,6 +37,18 @@ _BEHIND = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
+
+
+class JoiningLog(NamedTuple):
+    """What the log of a follower must be to join the ISR.
+
+    It goes up to ``least_end``: the high watermark, and the start of this leader epoch.  It starts
+    at ``log_start_offset`` or above: records that DeleteRecords has deleted would be there again if
+    the follower leads, and its disk may have refused to note that they are gone.
+    """
+
+    least_end: int
+    log_start_offset: int
 
 
 class IsrState:
@@ -186,17 +198,16 @@ class IsrState:
         """The proposal to send to the controller, again if there was no answer."""
         return None if self._is_outdated else self._pending
 
-    def maybe_expand_isr(self, replica_id: int, least_end: int, now_ms: int) -> bool:
+    def maybe_expand_isr(self, replica_id: int, joining: JoiningLog, now_ms: int) -> bool:
         """Propose to expand the ISR by a follower that has just fetched (``maybeExpandIsr``).
 
-        A follower that joins has the log up to ``least_end``: the high watermark, and the start of
-        this leader epoch.  Returns whether there is a new proposal.
+        Returns whether there is a new proposal.
         """
         if self._state is None or replica_id in self._state.isr or not self._may_propose(now_ms):
             return False
-        return self._may_join(replica_id, least_end) and self._propose((), (replica_id,))
+        return self._may_join(replica_id, joining) and self._propose((), (replica_id,))
 
-    def maybe_shrink_or_expand_isr(self, leader_end: int, least_end: int, now_ms: int) -> bool:
+    def maybe_shrink_or_expand_isr(self, leader_end: int, joining: JoiningLog, now_ms: int) -> bool:
         """Propose to shrink the ISR by lagging followers (``maybeShrinkIsr``).
 
         The same proposal expands the ISR by caught-up followers.  Returns whether there is a new
@@ -220,8 +231,8 @@ class IsrState:
         lagging = [i for i in self._remote_replicas if i in isr and i not in caught_up]
         # A follower may have been caught up for long, and may have stopped fetching.
         outside = [i for i in self._remote_replicas if i in caught_up and i not in isr]
-        joining = [i for i in outside if self._may_join(i, least_end)]
-        return bool(lagging or joining) and self._propose(lagging, joining)
+        back = [i for i in outside if self._may_join(i, joining)]
+        return bool(lagging or back) and self._propose(lagging, back)
 
     def refused(self, proposal: IsrProposal, error: ErrorCode, now_ms: int) -> None:
         """Take the controller's error for a proposal; most errors lead to another request."""
@@ -249,11 +260,12 @@ class IsrState:
     def _may_propose(self, now_ms: int) -> bool:
         return self._pending is None and now_ms >= self._next_proposal_ms
 
-    def _may_join(self, replica_id: int, least_end: int) -> bool:
+    def _may_join(self, replica_id: int, joining: JoiningLog) -> bool:
         follower = self._remote_replicas.get(replica_id)
         return (
             follower is not None
-            and follower.log_end_offset >= least_end
+            and follower.log_end_offset >= joining.least_end
+            and follower.log_start_offset >= joining.log_start_offset
             and self._is_alive(replica_id, follower)
         )
 

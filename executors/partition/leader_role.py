@@ -16,7 +16,7 @@ from sparklog.executors.partition.effects import (
     Effect,
     SubmitAlterPartition,
 )
-from sparklog.executors.partition.isr import IsrState
+from sparklog.executors.partition.isr import IsrState, JoiningLog
 from sparklog.executors.partition.producer_state import TransactionEnd
 from sparklog.executors.partition.replica import DISK_ERRORS, Replica
 from sparklog.executors.partition.results import (
@@ -172,7 +172,7 @@ class LeaderRole:
         effects = self.advance_high_watermark()
         if log_start_moved:
             effects.append(CompleteDelayedDeleteRecords(topic_partition=replica.topic_partition))
-        if isr.maybe_expand_isr(replica_id, self._joining_end, now_ms):
+        if isr.maybe_expand_isr(replica_id, self._joining_log, now_ms):
             effects.append(SubmitAlterPartition(topic_partition=replica.topic_partition))
         return effects
 
@@ -192,7 +192,7 @@ class LeaderRole:
         if not replica.is_leader or replica.log.offline is not None:
             return []
         end = replica.log.log_end_offset
-        proposes = self._isr.maybe_shrink_or_expand_isr(end, self._joining_end, now_ms)
+        proposes = self._isr.maybe_shrink_or_expand_isr(end, self._joining_log, now_ms)
         # The high watermark may have waited for a follower that was about to join and has stopped
         # fetching; then no fetch and no append moves it.
         effects = self.advance_high_watermark()
@@ -236,11 +236,12 @@ class LeaderRole:
         self._isr.check_invariants()
 
     @property
-    def _joining_end(self) -> int:
-        """The offset up to which a follower must have the log to join the ISR: the high watermark,
-        the start of this leader epoch, and the end of the markers that are appended there."""
+    def _joining_log(self) -> JoiningLog:
+        """What a follower must have to join the ISR, here with the markers that are appended at the
+        start of this leader epoch."""
         replica = self._replica
-        return max(replica.high_watermark, replica.epoch_start_offset, self._markers_end)
+        least_end = max(replica.high_watermark, replica.epoch_start_offset, self._markers_end)
+        return JoiningLog(least_end, replica.log.log_start_offset)
 
     def _markers_missing(self) -> KafkaError:
         return KafkaError(

@@ -64,6 +64,22 @@ def test_who_is_always_one_fetch_behind_stays() -> None:
     assert trio[1].high_watermark == 9
 
 
+def test_who_still_has_deleted_records_does_not_join() -> None:
+    """Its disk refuses the log start; if it led, the records would be there again."""
+    trio = Trio()
+    trio.elect(1, isr=[1])
+    trio.append(b"a")
+    trio.append(b"b")
+    leader = trio[1]
+    leader.delete_records(1)
+    for log_start, proposal in ((0, None), (1, proposed(trio, 1, 2))):
+        leader.update_follower_fetch_state(
+            2, 2, log_start, broker_epoch=trio.broker_epochs[2], now_ms=trio.now_ms
+        )
+        leader.maybe_shrink_or_expand_isr(trio.now_ms)
+        assert leader.isr_proposal() == proposal
+
+
 def test_who_falls_further_and_further_behind_leaves() -> None:
     trio = elected()
     trio.append(b"a")
