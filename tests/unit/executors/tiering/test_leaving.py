@@ -272,38 +272,6 @@ def test_a_topic_that_has_left_needs_no_remote_dir() -> None:
     run(test, remote_dir=OWN_BUCKET)
 
 
-async def restart(tiered: TieredRig, remote_dir: str) -> None:
-    """Start the cluster again with a remote_dir, or without one."""
-    rig = tiered.rig
-    await rig.stop_broker()
-    await rig.stop_control()
-    rig.settings["remote.dir"] = remote_dir
-    await rig.start_control()
-    await rig.start_broker(new=False)
-    await rig.leads(1)
-
-
-def test_a_topic_that_was_switched_off_without_the_bucket_is_switched_on_in_time() -> None:
-    async def test(tiered: TieredRig) -> None:
-        await tiered.start()
-        remote_dir = tiered.rig.settings["remote.dir"]
-        await tiered.fill(40)
-        await tiered.tier()
-        assert tiered.partition.log.local_log_start_offset > 0
-        await restart(tiered, "")
-        await set_topic(tiered, **OFF)
-        (broker,) = tiered.rig.brokers.values()
-        apply_retention(broker.replica_manager)
-        await set_topic(tiered, **ON)
-        apply_retention(broker.replica_manager)
-        await tiered.fill(20)
-        await restart(tiered, remote_dir)
-        await tiered.tier()
-        assert await tiered.read_all() == tiered.values
-
-    run_tiered(test)
-
-
 def test_a_follower_does_not_start_in_the_bucket_that_its_topic_leaves() -> None:
     async def test(tiered: TieredRig) -> None:
         leader, follower = await apart(tiered)
