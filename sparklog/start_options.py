@@ -129,7 +129,8 @@ def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str])
     """Raises ConfigError if the remote_dir and another folder of the cluster overlap.
 
     Whoever deletes a data_dir, or a remote_dir that is not needed any more, deletes all that is
-    inside.  And a remote_dir on the disk of a broker is lost together with it.
+    inside.  And a remote_dir on the disk of a broker is lost together with it.  A journal may be
+    inside the remote_dir, or the other way round: ``sparklog restore`` needs both anyway.
     """
     if not remote_dir:
         return
@@ -138,6 +139,8 @@ def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str])
         other = Place.of(location)
         if remote == other:
             overlap = "is the same place as"
+        elif name == "journal_dir":
+            continue
         elif other.holds(remote):
             overlap = "is inside"
         elif remote.holds(other):
@@ -146,7 +149,8 @@ def _check_apart(remote_dir: str | None, journal: str, data_dirs: Sequence[str])
             continue
         raise ConfigError(
             f"remote_dir={remote_dir} {overlap} {name}={location}; give the remote_dir a place "
-            "outside, so that neither is lost or deleted with the other"
+            "outside, so that neither is lost or deleted with the other (if it is in use, stop the "
+            "cluster, move all of it with cluster.json, and start with the new place)"
         )
 
 

@@ -158,7 +158,7 @@ def checked_options(
         _check(f"config_kwargs: retries: {name}", value, RETRY_OPTIONS.get(name))
     # None is the default of texts, and takes precedence over what the environment says.
     return {
-        name: value
+        name: value or None if OPTIONS.get(name) is Kind.URL else value
         for name, value in options.items()
         if value is not None or OPTIONS.get(name) in (Kind.TEXT, Kind.URL)
     }
@@ -170,7 +170,7 @@ def _hint(name: str) -> str:
 
 
 def _check(name: str, value: Any, kind: Kind | None) -> None:
-    if value is None or kind is None:
+    if value is None or kind is None or (kind is Kind.URL and value == ""):
         return
     if kind is Kind.URL and isinstance(value, str):
         fits = _is_url(value)

@@ -182,9 +182,13 @@ class Consumer:
     def _note_failing(
         self, asked: Iterable[TopicPartition], errors: Mapping[TopicPartition, KafkaError]
     ) -> None:
-        """Take these errors of the partitions that were asked; the others of them have none."""
+        """Take these errors of the partitions that were asked; the others of them have none.
+
+        A fetch that was in flight may tell of partitions that were taken out meanwhile.
+        """
         others = self._failing.keys() - set(asked)
-        self._failing = {tp: self._failing[tp] for tp in others} | dict(errors)
+        told = {tp: self._failing[tp] for tp in others} | dict(errors)
+        self._failing = {tp: told[tp] for tp in told if tp in self._buffer.positions}
 
     def _check_open(self) -> None:
         if self._closed:

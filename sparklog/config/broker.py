@@ -417,7 +417,7 @@ class BrokerConfig(TransactionSettings):
         """
         config = cls(**_read(overrides))
         config._check()
-        check_defaults(config)
+        check_defaults(config, has_remote_dir=bool(config.remote_dir))
         if "queued.max.request.bytes" in overrides:
             config._check_queued_bytes()
         return config

@@ -290,8 +290,14 @@ class TopicConfig:
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments are deleted by age and size; those of a tiered log always are."""
-        return "delete" in self.cleanup_policy or self.may_be_remote
+        """Whether old segments are deleted by age and size.
+
+        Those of a tiered log are deleted where they would be compacted otherwise; without any
+        policy nothing is.
+        """
+        return "delete" in self.cleanup_policy or (
+            "compact" in self.cleanup_policy and self.may_be_remote
+        )
 
     @property
     def copies_segments(self) -> bool:
@@ -409,16 +415,17 @@ _WITH_RULES = (
 DEFAULTS_WITH_RULES = frozenset(_DEFAULT_NAMES[name] for name in _WITH_RULES)
 
 
-def check_defaults(broker: TopicDefaults) -> None:
+def check_defaults(broker: TopicDefaults, *, has_remote_dir: bool) -> None:
     """Check the rules between the defaults that brokers have for topics.  Raises ConfigError.
 
-    A topic that inherits defaults which contradict each other could not be tiered.
+    A topic that inherits local retentions which contradict the others could not be tiered; without
+    a remote_dir they have no effect (Kafka: ``LogConfig.validateBrokerLogConfigValues``).
     """
     config = TopicConfig.resolve({}, broker)
-    for problem in (
-        *config._local_retention_problems(_DEFAULT_NAMES),
-        *config._compaction_lag_problems(_DEFAULT_NAMES),
-    ):
+    problems = [*config._compaction_lag_problems(_DEFAULT_NAMES)]
+    if has_remote_dir:
+        problems += config._local_retention_problems(_DEFAULT_NAMES)
+    for problem in problems:
         raise ConfigError(problem)
 
 

@@ -207,7 +207,7 @@ def _check_broker(
         configs = [config.overlay(changes) for changes in each]
         if not DEFAULTS_WITH_RULES.isdisjoint(changed):
             for broker_config in configs:
-                check_defaults(broker_config)
+                check_defaults(broker_config, has_remote_dir=True)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
     if POLICY_DEFAULT in changed:

@@ -1,9 +1,11 @@
 """Reads that a broker refuses because of its storage: what a client says, and when."""
 
+import asyncio
+
 import pytest
 
 from sparklog.client.cluster_client import ClusterClient
-from sparklog.client.consumer import Consumer
+from sparklog.client.consumer import Consumer, ConsumerOptions
 from sparklog.client.data_client import DataClient
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.types import TopicPartition
@@ -56,6 +58,23 @@ def test_a_consumer_names_what_it_cannot_read_now() -> None:
             cluster.refuse(FETCH, *ALWAYS)
             assert await consumer.poll(0.1) == []
             await consumer.remove([T0])
+            assert consumer.unreadable == {}
+
+    run_cluster(test)
+
+
+def test_a_fetch_in_flight_tells_nothing_of_a_partition_that_was_taken_away() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        await fill(client, T0)
+        options = ConsumerOptions(request_timeout_s=0.3)
+        async with Consumer(client, options) as consumer:
+            await consumer.assign([T0])
+            cluster.refuse(FETCH, *ALWAYS)
+            assert await consumer.poll(0.1) == []
+            (fetch,) = consumer._fetches
+            await consumer.remove([T0])
+            await asyncio.wait([fetch])
             assert consumer.unreadable == {}
 
     run_cluster(test)

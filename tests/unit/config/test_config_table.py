@@ -253,7 +253,7 @@ def test_defaults_that_contradict_each_other_are_refused(
     settings: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(ConfigError) as refused:
-        BrokerConfig.resolve(settings)
+        BrokerConfig.resolve({"remote.dir": "s3://bucket/log", **settings})
     assert str(refused.value) == problem
 
 
@@ -264,12 +264,14 @@ def test_defaults_that_contradict_each_other_are_refused(
         {"log.local.retention.ms": "-2", "log.retention.ms": "1"},
         {"log.local.retention.ms": "-1", "log.retention.ms": "-1"},
         {"log.local.retention.bytes": "99"},
+        {"log.local.retention.ms": "604800001", "remote.dir": ""},
     ],
 )
 def test_a_local_retention_by_default_is_at_most_that_of_the_whole_log(
     settings: dict[str, str],
 ) -> None:
-    assert BrokerConfig.resolve(settings)
+    """Without a remote_dir it has no effect."""
+    assert BrokerConfig.resolve({"remote.dir": "s3://bucket/log", **settings})
 
 
 @pytest.mark.parametrize(
@@ -298,6 +300,9 @@ def test_a_tiered_topic_deletes_also_where_brokers_compact_by_default(setting: s
         assert (tiered.compacts, tiered.deletes) == (False, True)
         plain = TopicConfig.resolve({setting: "false"}, broker)
         assert (plain.compacts, plain.deletes) == (True, "delete" in policy)
+    for overrides in ({}, {setting: "true"}):
+        kept = TopicConfig.resolve({"cleanup.policy": "", **overrides}, BrokerConfig())
+        assert (kept.compacts, kept.deletes) == (False, False)
 
 
 @pytest.mark.parametrize(

@@ -130,15 +130,13 @@ def options_with(data_dir: Any, journal_dir: str | None, remote_dir: str | None)
         ("s3a://bkt/x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
         ("S3://bkt/x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
         ("s3://bkt//x", {"journal_dir": "s3://bkt/x"}, "is the same place as journal_dir="),
-        ("s3://bkt", {"journal_dir": "s3a://bkt/x"}, "has in it journal_dir=s3a://bkt/x"),
-        ("s3://bkt/x/log", {"journal_dir": "s3://bkt/x"}, "is inside journal_dir=s3://bkt/x"),
         ("file:///a/journal", {}, "is the same place as journal_dir=/a/journal"),
-        ("/a/journal/sub", {}, "is inside journal_dir=/a/journal"),
+        ("/a/journal/sub", {}, "is inside data_dir=/a"),
         ("/a", {"data_dir": ["/b", "file:///a"]}, "is the same place as data_dir=file:///a"),
         ("/a/broker-1", {}, "is inside data_dir=/a"),
         ("/a/logs", {}, "is inside data_dir=/a"),
         ("/a/../a/remote", {}, "is inside data_dir=/a"),
-        ("FILE:///shared", {"data_dir": "/shared/data"}, "has in it journal_dir=/shared/data/"),
+        ("FILE:///shared", {"data_dir": "/shared/data"}, "has in it data_dir=/shared/data"),
         ("/shared", {"data_dir": "/shared/data", "journal_dir": "/j"}, "has in it data_dir="),
     ],
 )
@@ -149,7 +147,8 @@ def test_a_remote_dir_and_the_other_folders_do_not_overlap(
         options_with(remote_dir=remote_dir, **{"data_dir": "/a", "journal_dir": None, **places})
     assert overlap in str(refused.value)
     assert str(refused.value).startswith("remote_dir=")
-    assert str(refused.value).endswith("so that neither is lost or deleted with the other")
+    assert "so that neither is lost or deleted with the other" in str(refused.value)
+    assert "move all of it with cluster.json" in str(refused.value)
 
 
 def test_links_to_a_data_dir_name_the_data_dir(tmp_path: Path) -> None:
@@ -173,6 +172,8 @@ def test_links_to_a_data_dir_name_the_data_dir(tmp_path: Path) -> None:
         ("/a", "s3://bkt/cluster/journal", "s3://bkt/cluster/log"),
         ("/a", "s3://bkt/log", "s3://bkt/log2"),
         ("/a", "/bkt/x", "s3://bkt/x"),
+        ("/a", "s3://bkt/x/journal", "s3://bkt/x"),
+        ("/a", "s3://bkt/x", "s3a://bkt/x/log"),
     ],
 )
 def test_places_that_are_apart_are_taken(
