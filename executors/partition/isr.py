@@ -44,7 +44,7 @@ class JoiningLog(NamedTuple):
 
     It goes up to ``least_end``: the high watermark, and the start of this leader epoch.  It starts
     at ``log_start_offset`` or above: records that DeleteRecords has deleted would be there again if
-    the follower leads, and its disk may have refused to note that they are gone.
+    the follower leads, which may have come back with an older log start.
     """
 
     least_end: int

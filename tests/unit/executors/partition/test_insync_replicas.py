@@ -65,7 +65,7 @@ def test_who_is_always_one_fetch_behind_stays() -> None:
 
 
 def test_who_still_has_deleted_records_does_not_join() -> None:
-    """Its disk refuses the log start; if it led, the records would be there again."""
+    """If it led, the records would be there again."""
     trio = Trio()
     trio.elect(1, isr=[1])
     trio.append(b"a")
