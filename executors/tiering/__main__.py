@@ -37,8 +37,8 @@ from sparklog.storage_backends.signed_reads import SignedReads
 _NICE: Final = 10
 _THREADS: Final = 8
 #: Bytes of one request to the store, which takes about 10 ms of CPU whatever it reads.
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
-_READ_AHEAD_CHUNKS: Final = 4
+_CHUNK_BYTES: Final = 8 * 1024 * 1024
+_READ_AHEAD_CHUNKS: Final = 3
 
 logger = logging.getLogger("sparklog.executors.tiering")
 

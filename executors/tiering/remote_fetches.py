@@ -42,7 +42,7 @@ KEPT_MAX: Final = 64
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
 #: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
 AHEAD_IN_MEMORY: Final = (2, 1)
-AHEAD_IN_FILES: Final = (8, 4)
+AHEAD_IN_FILES: Final = (16, 4)
 #: Calls on their way, and those of them that were begun before anybody waited for them.
 CALLS_MAX: Final = 16
 AHEAD_CALLS_MAX: Final = CALLS_MAX // 2
