@@ -33,8 +33,9 @@ from tests.support.loop_holds import Holds
 from tests.support.raw_wire import RawWire, framed
 from tests.unit.executors.broker.broker_rig import SETTINGS, Rig
 
-#: The longest hold of the loop that a request may cause, in seconds of CPU time.
-HOLD_S_MAX = 0.25
+#: The longest hold of the loop that a request may cause, in seconds of CPU time.  On a slow machine
+#: the largest one takes 0.3; what this is about took several seconds.
+HOLD_S_MAX = 0.6
 #: Measurements of a request that takes too long.
 ATTEMPTS = 4
 #: Items of the walk over all APIs, in their last versions.  ``SPARKLOG_FULL_WALK=1`` takes the
