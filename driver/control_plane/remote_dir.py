@@ -1,8 +1,7 @@
 """The checks of a cluster's remote_dir and of its tiered topics, before the control plane serves.
 
 Owns: which remote_dir and which default of cleanup.policy a cluster may be started with, and the
-errors that say so.  Must not know the
-journal, or what is in the store.
+errors that say so.  Must not know the journal, or what is in the store.
 """
 
 import logging

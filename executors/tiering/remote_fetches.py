@@ -76,11 +76,6 @@ class _Key(NamedTuple):
     offset: int
     with_aborted: bool
 
-    @property
-    def is_of_now(self) -> bool:
-        partition = self.partition
-        return (partition.leader_epoch, partition.log.generation) == self[1:3]
-
 
 class _Kept(NamedTuple):
     """A read that has come, and where its batches are."""
@@ -277,7 +272,12 @@ class RemoteFetches:
 
     def _is_of_now(self, key: _Key) -> bool:
         """Whether fetches may still ask for a read."""
-        return key.is_of_now and self._is_hosted(key.partition)
+        partition = key.partition
+        return (
+            partition.leader_epoch == key.leader_epoch
+            and partition.log.generation == key.generation
+            and self._is_hosted(partition)
+        )
 
     def _begin_ahead(self, key: _Key, ahead: int) -> None:
         """Begin the reads that a client asks for next, as far as they are in the bucket only, and

@@ -463,7 +463,6 @@ class RemoteLogService:
             partition,
             lambda each: each.segments_between(start, end, count_max),
             settles=True,
-            leader_epoch=leader_epoch,
         )
         return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
 

@@ -97,10 +97,8 @@ def check_topic_rules(
     has_remote_dir = bool(defaults.remote_dir) or may_be_remote(before or {})
 
     def problems(overrides: Mapping[str, str]) -> list[str]:
-        config, shown = (
-            TopicConfig.resolve(overrides, defaults),
-            inherited_names(overrides, defaults),
-        )
+        config = TopicConfig.resolve(overrides, defaults)
+        shown = inherited_names(overrides, defaults)
         return list(config.problems(has_remote_dir=has_remote_dir, shown=shown))
 
     known = problems(before) if before is not None else []
