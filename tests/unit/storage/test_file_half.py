@@ -16,10 +16,7 @@ from sparklog.storage_backends.base import (
     file_half,
 )
 from sparklog.storage_backends.local import LocalBackend
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+from tests.support.descriptors import open_files_in
 
 
 def test_gathered_writes_append(files: FileHalf) -> None:
@@ -142,8 +139,7 @@ def test_a_region_is_clipped_to_the_file(files: FileHalf) -> None:
     handle.close()
 
 
-def test_no_descriptor_leaks(files: FileHalf) -> None:
-    before = open_descriptors()
+def test_no_descriptor_leaks(files: FileHalf, tmp_path: Path) -> None:
     for number in range(20):
         handle = files.open(f"log-{number}", create=True)
         handle.writev([b"x" * 100])
@@ -156,7 +152,7 @@ def test_no_descriptor_leaks(files: FileHalf) -> None:
         mapped.close()
         mapped.close()
         files.lock(f"lock-{number}").release()
-    assert open_descriptors() == before
+    assert open_files_in(tmp_path) == 0
 
 
 def test_a_map_extends_the_file_and_writes_through(files: FileHalf) -> None:

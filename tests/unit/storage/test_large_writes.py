@@ -25,6 +25,7 @@ from sparklog.storage_backends.large_writes import (
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.local_files import LocalFile
 from sparklog.storage_backends.registry import open_file_half
+from tests.support.descriptors import open_files_in
 
 PAGE = max(4096, mmap.PAGESIZE)
 MEBIBYTE = 1024 * 1024
@@ -275,10 +276,10 @@ def test_a_deleted_file_takes_them_too(tmp_path: Path, calls: Calls) -> None:
 def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     file = opened(tmp_path, Always(direct=True))
     unread(file)
-    before = os.listdir("/proc/self/fd")
+    assert open_files_in(tmp_path) == 1
     for _ in range(10):
         file.writev([bytes(MEBIBYTE)])
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert open_files_in(tmp_path) == 1
 
 
 def test_threads_do_not_share_memory(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Fetch and its relatives over the wire: limits, waiting, epochs, offsets, deletion."""
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -38,6 +37,7 @@ from sparklog.wire.protocol.messages.offset_for_leader_epoch import (
 )
 from sparklog.wire.protocol.private import StopNodeRequest, StopNodeResponse
 from tests.support.batches import batch
+from tests.support.descriptors import open_files_in
 from tests.support.waiting import until
 from tests.unit.executors.broker.broker_rig import Rig, run, values_of
 
@@ -159,9 +159,6 @@ def test_the_brokers_own_limit_counts() -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: int) -> None:
-    def open_files() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
     async def test(rig: Rig) -> None:
         broker = await rig.start_broker(data_dir=str(tmp_path))
         client = await rig.client()
@@ -169,7 +166,7 @@ def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: in
         await rig.leads(100)
         for number in range(100):
             assert (await client.produce("t", batch(b"a" * size), partition=number)).error_code == 0
-        before = open_files()
+        before = open_files_in(tmp_path)
         assert broker._server is not None
         context = RequestContext(
             header=RequestHeader(api_key=1, api_version=11, correlation_id=1, client_id="t"),
@@ -178,7 +175,7 @@ def test_an_answer_from_many_partitions_holds_few_files(tmp_path: Path, size: in
         topic = FetchTopic(topic="t", partitions=tuple(part(number) for number in range(100)))
         request = FetchRequest(topics=(topic,), min_bytes=1, max_bytes=1 << 30)
         response: Any = fetch.handler(broker.replica_manager).handle(context, request)
-        assert open_files() - before <= fetch_attempt.REGIONS_MAX
+        assert open_files_in(tmp_path) - before <= fetch_attempt.REGIONS_MAX
         for data in response.responses[0].partitions:
             records = data.records
             found = records if isinstance(records, bytes) else records.read()

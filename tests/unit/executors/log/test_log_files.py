@@ -1,6 +1,5 @@
 """Open files stay few, whatever is read and written."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
 from sparklog.wire.records.builder import decode_records
+from tests.support.descriptors import open_files_in
 from tests.unit.executors.log.log_fixtures import (
     PARTITION_DIR,
     SMALL,
@@ -39,16 +39,11 @@ def open_log(half: LocalBackend, number: int, files: FileCache) -> Log:
     )
 
 
-def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:
     half = LocalBackend(tmp_path)
     files = FileCache(12)
-    before = descriptors()
     logs = [open_log(half, number, files) for number in range(40)]
-    assert descriptors() == before
+    assert open_files_in(tmp_path) == 0
     stored: list[bytes] = [b""] * len(logs)
     for turn in range(30):
         for number, log in enumerate(logs):
@@ -56,14 +51,14 @@ def test_many_logs_share_few_descriptors(tmp_path: Path) -> None:
             log.append([data], headers_of(data), 0)
             stored[number] += data
             assert len(files) <= 12
-    assert descriptors() <= before + 12
+    assert open_files_in(tmp_path) <= 12
     for number, log in enumerate(logs):
         assert read_all(log) == decode_records(stored[number])
         assert first_since(log, 5 + number).offset == 5  # type: ignore[union-attr]
-    assert descriptors() <= before + 12
+    assert open_files_in(tmp_path) <= 12
     for log in logs:
         log.close(0)
-    assert (len(files), descriptors()) == (0, before)
+    assert (len(files), open_files_in(tmp_path)) == (0, 0)
 
 
 def test_the_least_recently_used_is_closed() -> None:
