@@ -1,7 +1,7 @@
 """The part of a range that a task reads from the bucket, without a broker and without credentials.
 
 Owns: the order of segments and reads, the parts that bounds of time rule out, new URLs for old
-ones, and when brokers take over.  Must not know HTTP, Spark, or how batches are decoded.
+ones, and which offsets brokers read.  Must not know HTTP, Spark, or how batches are decoded.
 
 The batches are the bytes that a broker would send, and they are checked as a broker checks them.
 The next read runs in a thread while the caller decodes.
@@ -9,9 +9,10 @@ The next read runs in a thread while the caller decodes.
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
 
 from sparklog.client.fetch_api import Fetched
 from sparklog.dataframe.corrupt_batches import CorruptBatches
@@ -54,14 +55,23 @@ class _Read(NamedTuple):
     fetched: Fetched | None
 
 
+class BrokerReads(Protocol):
+    """The batches of a range from brokers; at the end, ``offset`` is the first that is not read."""
+
+    offset: int
+
+    def __iter__(self) -> Iterator[tuple[int, Fetched]]: ...
+
+
 class DirectReads:
     """Iterates over the batches of a range as far as they are in the bucket, as ``RangeFetcher``
     does.
 
     When the iteration ends, ``offset`` is the end of the range, or the offset from which brokers
     must read.  The last batch may reach above what the plan wants of the bucket.  It is logged when
-    brokers take over earlier.  Iterating raises CorruptBatchError for objects that are damaged,
-    unless the options skip such records.
+    brokers take over earlier.  Brokers also read the offsets that a damaged object has lost,
+    because replicas may have these in their files.  Iterating raises what ``read_by_brokers``
+    raises, with the object in a CorruptBatchError.
     """
 
     def __init__(
@@ -71,11 +81,14 @@ class DirectReads:
         ranges: UrlRanges,
         isolation: Isolation,
         corrupt: CorruptBatches,
+        read_by_brokers: Callable[[OffsetRange], BrokerReads],
     ) -> None:
         self.offset = item.start
         self._range = item
         self._ranges = ranges
         self._corrupt = corrupt
+        self._read_by_brokers = read_by_brokers
+        self._damaged_path = ""
         self._reads = _SegmentReads(item, source, ranges.read_into, isolation)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
@@ -89,8 +102,8 @@ class DirectReads:
                 try:
                     found = pending.result()
                 except DamagedObjectError as error:
-                    self._skip(error)
                     pending = None
+                    yield from self._read_damaged(error)
                     continue
                 except SparklogError as error:
                     self._give_up(error)
@@ -105,13 +118,22 @@ class DirectReads:
             thread.shutdown(cancel_futures=True)
             self._ranges.close()
 
-    def _skip(self, error: DamagedObjectError) -> None:
+    def _read_damaged(self, error: DamagedObjectError) -> Iterator[tuple[int, Fetched]]:
         end = min(max(error.end_offset, self.offset + 1), self._range.remote_end)
-        self._corrupt.skip_or_raise(max(self.offset, error.first_offset), end - 1, error)
-        self.offset = end
+        if error.path != self._damaged_path:
+            self._damaged_path = error.path
+            log.warning(
+                "%s: the brokers are asked for the offsets %d to %d, in case that a replica has "
+                "them: %s",
+                self._range.topic_partition, self.offset, end - 1, error,
+            )  # fmt: skip
+        self._corrupt.note_given_up(self.offset, end, error)
+        reads = self._read_by_brokers(replace(self._range, start=self.offset, end=end, remote=None))
+        yield from reads
+        self.offset = max(end, reads.offset)
 
     def _give_up(self, error: SparklogError) -> None:
-        self._corrupt.note_given_up(self.offset, error)
+        self._corrupt.note_given_up(self.offset, self.offset + 1, error)
         log.warning(
             "%s: the brokers read the offsets %d to %d from the bucket, because this task cannot: "
             "%s",

@@ -35,8 +35,9 @@ _GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 class RangeFetcher:
     """Iterates over the fetch results of a range; the next fetch is in flight meanwhile.
 
-    Iterating raises DataLossError, unless the options allow losses, and KafkaError when the cluster
-    returns nothing in time.  ``corrupt`` handles offsets without a sound batch header.
+    ``offset`` is the first that no result has covered, and may end above the range: batches come
+    whole.  Iterating raises DataLossError, unless the options allow losses, and KafkaError when the
+    cluster returns nothing in time.  ``corrupt`` handles offsets without a sound batch header.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class RangeFetcher:
         options: ReadOptions,
         corrupt: CorruptBatches,
     ) -> None:
+        self.offset = item.start
         self._corrupt = corrupt
         self._client = client
         self._range = item
@@ -55,18 +57,17 @@ class RangeFetcher:
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
         """Pairs of the first wanted offset and a fetch result."""
-        offset, end = self._range.start, self._range.end
+        end = self._range.end
         waiting = Backoff(Deadline(self._client.timeout_s))
         doubted = -1  # an offset whose batch ended beyond the high watermark is fetched again
         try:
-            while offset < end:
+            while self.offset < end:
+                offset = self.offset
                 try:
                     fetched = self._take(offset)
                     if fetched is None or not fetched.records:
                         doubted = -1
-                        offset = self._offset_after_empty(offset, fetched, waiting)
-                        if offset < end:
-                            self._pending = self._fetch(offset)
+                        self._go_on(self._offset_after_empty(offset, fetched, waiting))
                         continue
                     after, size = end_of_answer(fetched, offset)
                 except (DecodeError, KafkaError) as error:
@@ -74,20 +75,22 @@ class RangeFetcher:
                         raise
                     if isinstance(error, BeyondHighWatermarkError) and doubted != offset:
                         doubted = offset
+                        self._go_on(offset)
                     else:
-                        offset = self._skip_damage(offset, error)
-                    if offset < end:
-                        self._pending = self._fetch(offset)
+                        self._go_on(self._skip_damage(offset, error))
                     continue
                 fetched = replace(fetched, records=fetched.records[:size])
                 self._adapt(len(fetched.records), after - offset, end - after)
-                start, offset = offset, after
-                if offset < end:
-                    self._pending = self._fetch(offset)
-                yield start, fetched
+                self._go_on(after)
+                yield offset, fetched
                 waiting = Backoff(Deadline(self._client.timeout_s))
         finally:
             self._pending.cancel()
+
+    def _go_on(self, offset: int) -> None:
+        self.offset = offset
+        if offset < self._range.end:
+            self._pending = self._fetch(offset)
 
     def _take(self, offset: int) -> Fetched | None:
         """The result of the fetch in flight; None if the leader has no such offset."""

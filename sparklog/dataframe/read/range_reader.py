@@ -1,5 +1,5 @@
-"""The batches of a task's range: from the bucket what is there, while that works, and the rest
-from the brokers.
+"""The batches of a task's range: from the bucket what is sound there, while that works, and the
+rest from the brokers.
 
 Owns: which of the two reads.  Must not know how either of them reads.
 """
@@ -22,6 +22,10 @@ def read_range(
 
     Raises what ``RangeFetcher`` and ``DirectReads`` raise.
     """
+
+    def by_brokers(part: OffsetRange) -> RangeFetcher:
+        return RangeFetcher(client, part, options, corrupt)
+
     if item.remote is not None:
         # Only tasks that read the bucket pay for the import of an HTTP client.
         from sparklog.dataframe.read.direct_reads import DirectReads
@@ -30,9 +34,10 @@ def read_range(
 
         # Brokers would ask the same store, which is no less busy for them.
         ranges = UrlRanges(busy_pauses_s=BUSY_PAUSES_S)
-        direct = DirectReads(item, source_of(client, item), ranges, options.isolation, corrupt)
+        source = source_of(client, item)
+        direct = DirectReads(item, source, ranges, options.isolation, corrupt, by_brokers)
         yield from direct
         if direct.offset >= item.end:
             return
         item = replace(item, start=direct.offset, remote=None)
-    yield from RangeFetcher(client, item, options, corrupt)
+    yield from by_brokers(item)

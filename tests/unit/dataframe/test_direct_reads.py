@@ -1,159 +1,35 @@
-"""Direct reads of copied segments, over HTTP from a server that has faults when a test wants them.
-
-The log is the same as in the tests of ``remote_log``: transactions, compression, times in no order.
-"""
+"""Direct reads of copied segments over HTTP, from a server with the faults that a test wants."""
 
 import logging
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from uuid import UUID
 
 import pytest
 
 from sparklog.client.remote_segments_api import RemoteSegments
-from sparklog.dataframe.corrupt_batches import CorruptBatches
 from sparklog.dataframe.read import direct_reads
-from sparklog.dataframe.read.direct_reads import DirectReads
-from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
-from sparklog.dataframe.read.segment_source import SPARE_MS, SegmentSource
+from sparklog.dataframe.read.plan import RemoteSource
+from sparklog.dataframe.read.segment_source import SPARE_MS
 from sparklog.errors import CorruptBatchError, ErrorCode, KafkaError
-from sparklog.remote_log.remote_segment import RemoteSegment
-from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.storage_backends.url_ranges import TRIES, UrlRanges
-from sparklog.types import NO_TIMESTAMP, Isolation, TopicPartition
-from sparklog.wire.protocol.messages.fetch import AbortedTransaction
-from sparklog.wire.records.batch import iter_batches
+from sparklog.storage_backends.url_ranges import TRIES
+from sparklog.types import NO_TIMESTAMP, Isolation
 from sparklog.wire.records.builder import decode_records
-from sparklog.wire.records.columns import decode_columns
-from tests.support.range_server import TRUNCATE, WRONG_BYTES, RangeServer, range_server
-from tests.unit.remote_log.remote_fixtures import RichLog, fill, indexes_path, log_path
-
-TP = TopicPartition("t", 0)
-TOPIC_ID = UUID(int=3)
-NOW_MS = 1_000_000
-
-
-@dataclass
-class Bucket:
-    """Copied segments behind a server, and the leader that gives URLs for them."""
-
-    server: RangeServer
-    rich: RichLog
-    segments: list[RemoteSegment]
-    now_ms: int = NOW_MS
-
-    @property
-    def end(self) -> int:
-        return self.segments[-1].next_offset
-
-    def signed(self) -> RemoteSegments:
-        return RemoteSegments(
-            segments=tuple(
-                SignedSegment(
-                    segment=each,
-                    log_url=self.server.url(log_path(each)),
-                    indexes_url=self.server.url(indexes_path(each)),
-                )
-                for each in self.segments
-            ),
-            expires_at_ms=self.now_ms + 3_600_000,
-        )
-
-    def range(self, start: int = 0, end: int | None = None) -> OffsetRange:
-        """A range with the URLs that are good now."""
-        signed = self.signed()
-        end = self.end if end is None else end
-        return OffsetRange(
-            topic_partition=TP,
-            start=start,
-            end=end,
-            topic_id=TOPIC_ID,
-            remote=RemoteSource(
-                end=end, segments=signed.segments, expires_at_ms=signed.expires_at_ms
-            ),
-        )
-
-    def log_requests(self) -> int:
-        return sum(asked.path.endswith(".log") for asked in self.server.asked)
+from tests.support.range_server import TRUNCATE
+from tests.unit.dataframe.direct_reads_rig import (
+    Bucket,
+    Reading,
+    local_offsets,
+    served_bucket,
+)
+from tests.unit.remote_log.remote_fixtures import indexes_path, log_path
 
 
 @pytest.fixture
 def bucket() -> Iterator[Bucket]:
-    rich = RichLog()
-    fill(rich)
-    segments = rich.copy_all()
-    assert len(segments) > 4
-    with range_server() as server:
-        for each in segments:
-            for path in (log_path(each), indexes_path(each)):
-                server.objects[path] = rich.bucket.read(path)
-        yield Bucket(server, rich, segments)
-
-
-class Reading:
-    """One task's direct read; ``offsets`` are those of the records that it gives."""
-
-    def __init__(
-        self,
-        bucket: Bucket,
-        item: OffsetRange,
-        *,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        fail: bool = True,
-        ask: Callable[[int, int], RemoteSegments] | None = None,
-    ) -> None:
-        self.item = item
-        self.source = SegmentSource(
-            item, ask or (lambda start, end: bucket.signed()), lambda: bucket.now_ms
-        )
-        self.corrupt = CorruptBatches(TP, item.start, item.end, fail=fail)
-        self.ranges = UrlRanges(pause_seconds=0)
-        self.direct = DirectReads(item, self.source, self.ranges, isolation, self.corrupt)
-
-    def offsets(self) -> list[int]:
-        return [
-            offset
-            for start, fetched in self.direct
-            for batch in decode_columns(
-                fetched.records,
-                start_offset=start,
-                end_offset=self.item.end,
-                columns=frozenset(("offset",)),
-                aborted=fetched.aborted,
-            )
-            for offset in batch.column("offset").to_pylist()
-        ]
-
-
-def local_offsets(
-    bucket: Bucket, start: int, end: int, isolation: Isolation = Isolation.READ_COMMITTED
-) -> list[int]:
-    """The same from the local log."""
-    committed = isolation is Isolation.READ_COMMITTED
-    found: list[int] = []
-    offset = start
-    while offset < end:
-        read = bucket.rich.log.read(
-            offset, 10**6, end_offset=bucket.end, min_one=True, with_aborted=committed
-        )
-        assert read.region is not None
-        data = read.region.read()
-        for batch in decode_columns(
-            data,
-            start_offset=offset,
-            end_offset=end,
-            columns=frozenset(("offset",)),
-            aborted=[
-                AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
-                for txn in read.aborted
-            ],
-        ):
-            found += batch.column("offset").to_pylist()
-        *_, (last, _) = iter_batches(data)
-        offset = last.next_offset
-    return found
+    with served_bucket() as served:
+        yield served
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
@@ -183,19 +59,6 @@ def test_the_brokers_go_on_where_the_last_batch_of_the_bucket_ends(
         goes_on = reading.direct.offset
         assert end <= goes_on <= bucket.end
         assert found == [offset for offset in everything if offset < goes_on], end
-
-
-def test_damage_is_left_out_up_to_where_the_brokers_begin(bucket: Bucket) -> None:
-    whole = bucket.rich.bucket.read(log_path(bucket.segments[1]))
-    header, position = next(
-        (header, position) for header, position in iter_batches(whole) if header.record_count > 1
-    )
-    flip(bucket, log_path(bucket.segments[1]), position + header.size - 1)
-    item, end = bucket.range(), header.last_offset
-    assert item.remote is not None
-    reading = Reading(bucket, replace(item, remote=replace(item.remote, end=end)), fail=False)
-    assert max(reading.offsets()) < header.base_offset
-    assert (reading.corrupt.batches, reading.direct.offset) == (1, end)
 
 
 def test_the_reads_of_a_segment_overlap_but_their_requests_do_not(
@@ -412,69 +275,9 @@ def test_answers_that_are_cut_off_are_asked_for_again(bucket: Bucket) -> None:
     assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
 
 
-# damage
-
-
-def test_bytes_that_are_wrong_once_are_read_again(bucket: Bucket) -> None:
-    bucket.server.faults.extend([WRONG_BYTES, 0, 0, 0, WRONG_BYTES])
-    reading = Reading(bucket, bucket.range())
-    assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
-
-
-def test_a_damaged_object_is_an_error_that_names_it_and_the_offsets(bucket: Bucket) -> None:
-    damaged = bucket.segments[1]
-    flip(bucket, log_path(damaged), damaged.log_size // 2)
-    with pytest.raises(CorruptBatchError) as caught:
-        Reading(bucket, bucket.range()).offsets()
-    assert f"{TOPIC_ID}/0/segments/{damaged.segment_id}.log" in str(caught.value)
-    assert "t-0" in str(caught.value)
-
-
-def test_damaged_offsets_are_left_out_if_that_is_wanted(bucket: Bucket) -> None:
-    damaged = bucket.segments[1]
-    flip(bucket, log_path(damaged), damaged.log_size // 2)
-    reading = Reading(bucket, bucket.range(), fail=False)
-    found = reading.offsets()
-    everything = local_offsets(bucket, 0, bucket.end)
-    left_out = set(everything) - set(found)
-    assert found == [offset for offset in everything if offset not in left_out]
-    assert all(damaged.base_offset <= each < damaged.next_offset for each in left_out)
-    assert reading.corrupt.batches == 1
-    assert reading.direct.offset == bucket.end
-
-
-def test_an_object_that_is_cut_off_is_damaged(bucket: Bucket) -> None:
-    last = bucket.segments[-1]
-    bucket.server.objects[log_path(last)] = bucket.server.objects[log_path(last)][:-1]
-    with pytest.raises(CorruptBatchError, match=f"the object ends at byte {last.log_size - 1}"):
-        Reading(bucket, bucket.range()).offsets()
-
-
-@pytest.mark.parametrize("name", ["index", "timeindex", "stats"])
-def test_a_damaged_index_costs_time_only(bucket: Bucket, name: str) -> None:
-    for each in bucket.segments:
-        flip(bucket, indexes_path(each), each.parts[name].offset)  # type: ignore[index]
-    item = replace(bucket.range(), max_timestamp_ms=10**9)
-    assert Reading(bucket, item).offsets() == local_offsets(bucket, 0, bucket.end)
-
-
-def test_brokers_read_a_segment_whose_indexes_are_gone(bucket: Bucket) -> None:
-    gone = bucket.segments[1]
-    del bucket.server.objects[indexes_path(gone)]
-    reading = Reading(bucket, bucket.range())
-    assert reading.offsets() == local_offsets(bucket, 0, gone.base_offset)
-    assert reading.direct.offset == gone.base_offset
-
-
 def test_a_reader_that_stops_early_leaves_nothing_behind(bucket: Bucket) -> None:
     reading = Reading(bucket, bucket.range())
     iterator = iter(reading.direct)
     next(iterator)
     iterator.close()  # type: ignore[attr-defined]
     assert reading.ranges._connections == {}
-
-
-def flip(bucket: Bucket, path: str, position: int) -> None:
-    data = bytearray(bucket.server.objects[path])
-    data[position] ^= 1
-    bucket.server.objects[path] = bytes(data)

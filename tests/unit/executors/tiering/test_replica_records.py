@@ -1,15 +1,18 @@
 """Records that the bucket has lost, from the files of other replicas."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import CorruptBatchError, ErrorCode, KafkaError
 from sparklog.executors.partition import Partition, TransactionEnd
 from sparklog.executors.replica_manager import apply_local_retention
 from sparklog.executors.tiering.replica_records import take
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
+from sparklog.storage_backends.base import StorageBackend
+from sparklog.storage_backends.local import LocalBackend
 from sparklog.types import Isolation
 from sparklog.wire.protocol.messages.fetch import (
     AbortedTransaction,
@@ -23,13 +26,14 @@ from tests.unit.executors.broker.broker_rig import Client
 from tests.unit.executors.broker.test_read_committed import Writer, fetched
 from tests.unit.executors.partition.partition_maker import NOW
 from tests.unit.executors.partition.replica_trio import Trio
+from tests.unit.executors.tiering.tiered_dataframes import rows
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 PRODUCER = 7
 ABORTED = b"aborted"
 
 
-async def filled(tiered: TieredRig) -> str:
+async def filled(tiered: TieredRig, bucket: StorageBackend | None = None) -> str:
     """A topic in the bucket, of which all replicas have their files still.
 
     Returns the object of the second segment, which has an aborted transaction.
@@ -47,7 +51,8 @@ async def filled(tiered: TieredRig) -> str:
         assert broker.tiering is not None
         await broker.tiering.manager.look_after_all()
     folder = names.segments_folder(tiered.partition.topic_id, 0)
-    return f"{folder}/{sorted(n for n in tiered.bucket.list(folder) if n.endswith('.log'))[1]}"
+    found = (bucket or tiered.bucket).list(folder)
+    return f"{folder}/{sorted(name for name in found if name.endswith('.log'))[1]}"
 
 
 async def committed(tiered: TieredRig, client: Client) -> list[tuple[int, bytes | None]]:
@@ -94,6 +99,33 @@ def test_a_leader_takes_what_the_bucket_has_lost_from_other_replicas(
         assert response.responses[0].partitions[0].error_code == ErrorCode.CORRUPT_MESSAGE
 
     run_tiered(test)
+
+
+def test_a_task_asks_the_brokers_for_what_the_bucket_has_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(tiered: TieredRig) -> None:
+        path = await filled(tiered, LocalBackend(tmp_path))
+        leader = tiered.leader
+        assert leader is not None
+        everything = await rows(tiered)  # from files
+        assert len(everything) == 40
+        await apply_local_retention(leader.replica_manager)
+        assert await rows(tiered) == everything
+        assert (await tiered.rig.status(leader.options.broker_id))["remote_reads"] == 0
+        damaged = tmp_path / path
+        data = bytearray(damaged.read_bytes())
+        data[len(data) // 2] ^= 1
+        damaged.write_bytes(data)
+        assert await rows(tiered) == everything
+        assert "the brokers are asked for the offsets" in caplog.text
+        for broker in tiered.rig.brokers.values():
+            await apply_local_retention(broker.replica_manager)
+        # Not the read before, which the leader has still.
+        with pytest.raises(CorruptBatchError, match=path):
+            await rows(tiered, isolation=Isolation.READ_UNCOMMITTED)
+
+    run_tiered(test, remote_dir=str(tmp_path))
 
 
 def whole_log(partition: Partition) -> bytes:

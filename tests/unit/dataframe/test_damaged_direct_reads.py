@@ -1,0 +1,105 @@
+"""Direct reads of objects that are damaged: brokers, damaged indexes, and what is left out."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from sparklog.errors import CorruptBatchError
+from sparklog.wire.records.batch import iter_batches
+from tests.support.range_server import WRONG_BYTES
+from tests.unit.dataframe.direct_reads_rig import (
+    TOPIC_ID,
+    Bucket,
+    Reading,
+    flip,
+    local_offsets,
+    served_bucket,
+)
+from tests.unit.remote_log.remote_fixtures import indexes_path, log_path
+
+
+@pytest.fixture
+def bucket() -> Iterator[Bucket]:
+    with served_bucket() as served:
+        yield served
+
+
+def test_damage_is_left_out_up_to_where_the_brokers_begin(bucket: Bucket) -> None:
+    whole = bucket.rich.bucket.read(log_path(bucket.segments[1]))
+    header, position = next(
+        (header, position) for header, position in iter_batches(whole) if header.record_count > 1
+    )
+    flip(bucket, log_path(bucket.segments[1]), position + header.size - 1)
+    item, end = bucket.range(), header.last_offset
+    assert item.remote is not None
+    reading = Reading(bucket, replace(item, remote=replace(item.remote, end=end)), fail=False)
+    assert max(reading.offsets()) < header.base_offset
+    assert (reading.corrupt.batches, reading.direct.offset) == (1, end)
+
+
+def test_bytes_that_are_wrong_once_are_read_again(bucket: Bucket) -> None:
+    bucket.server.faults.extend([WRONG_BYTES, 0, 0, 0, WRONG_BYTES])
+    reading = Reading(bucket, bucket.range())
+    assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
+
+
+def test_a_damaged_object_is_an_error_that_names_it_and_the_offsets(bucket: Bucket) -> None:
+    damaged = bucket.segments[1]
+    flip(bucket, log_path(damaged), damaged.log_size // 2)
+    with pytest.raises(CorruptBatchError) as caught:
+        Reading(bucket, bucket.range()).offsets()
+    assert f"{TOPIC_ID}/0/segments/{damaged.segment_id}.log" in str(caught.value)
+    assert "t-0" in str(caught.value)
+
+
+def test_damaged_offsets_are_left_out_if_that_is_wanted(bucket: Bucket) -> None:
+    damaged = bucket.segments[1]
+    flip(bucket, log_path(damaged), damaged.log_size // 2)
+    reading = Reading(bucket, bucket.range(), fail=False)
+    found = reading.offsets()
+    everything = local_offsets(bucket, 0, bucket.end)
+    left_out = set(everything) - set(found)
+    assert found == [offset for offset in everything if offset not in left_out]
+    assert all(damaged.base_offset <= each < damaged.next_offset for each in left_out)
+    assert reading.corrupt.batches == 1
+    assert reading.direct.offset == bucket.end
+
+
+def test_the_brokers_are_asked_for_what_an_object_has_lost(
+    bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    damaged = bucket.segments[1]
+    for each in (damaged, bucket.segments[3]):
+        flip(bucket, log_path(each), each.log_size // 2)
+    reading = Reading(bucket, bucket.range(), replica=bucket.rich.log)
+    assert reading.offsets() == local_offsets(bucket, 0, bucket.end)
+    first, second = reading.by_brokers
+    assert damaged.base_offset <= first.start < first.end <= damaged.next_offset
+    assert second.start > first.end
+    assert (first.remote, second.remote, reading.direct.offset) == (None, None, bucket.end)
+    assert reading.corrupt.batches == 0
+    assert f"{damaged.segment_id}.log" in caplog.text
+
+
+def test_an_object_that_is_cut_off_is_damaged(bucket: Bucket) -> None:
+    last = bucket.segments[-1]
+    bucket.server.objects[log_path(last)] = bucket.server.objects[log_path(last)][:-1]
+    with pytest.raises(CorruptBatchError, match=f"the object ends at byte {last.log_size - 1}"):
+        Reading(bucket, bucket.range()).offsets()
+
+
+@pytest.mark.parametrize("name", ["index", "timeindex", "stats"])
+def test_a_damaged_index_costs_time_only(bucket: Bucket, name: str) -> None:
+    for each in bucket.segments:
+        flip(bucket, indexes_path(each), each.parts[name].offset)  # type: ignore[index]
+    item = replace(bucket.range(), max_timestamp_ms=10**9)
+    assert Reading(bucket, item).offsets() == local_offsets(bucket, 0, bucket.end)
+
+
+def test_brokers_read_a_segment_whose_indexes_are_gone(bucket: Bucket) -> None:
+    gone = bucket.segments[1]
+    del bucket.server.objects[indexes_path(gone)]
+    reading = Reading(bucket, bucket.range())
+    assert reading.offsets() == local_offsets(bucket, 0, gone.base_offset)
+    assert reading.direct.offset == gone.base_offset
