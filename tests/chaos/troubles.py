@@ -8,10 +8,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
+from typing import TypeVar
 
 import psutil
 
@@ -23,6 +24,7 @@ from tests.chaos.shared_history import SharedHistory
 from tests.simulation.events import BrokerDied
 from tests.support.s3_server import S3Server
 
+T = TypeVar("T")
 #: Seconds between faults, and of those that end by themselves.
 CALM_S = (0.5, 4.0)
 HANG_S = (0.3, 9.0)
@@ -31,6 +33,17 @@ PATIENCE_S = 20.0
 LOOK_S = 0.05
 PLAIN, LOSE, CUT = "plain", "directory lost", "files cut"
 DAMAGES = (PLAIN, LOSE, CUT)
+
+
+def dealt(counts: Mapping[T, int], chance: random.Random) -> Iterator[T]:
+    """Without end: in each round everything as often as it counts, in another order.
+
+    No kind of fault is left out of a run by chance.
+    """
+    while True:
+        cards = [card for card, count in counts.items() for _ in range(count)]
+        chance.shuffle(cards)
+        yield from cards
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,11 +62,10 @@ class Troubles:
     bucket: S3Server | None = None
 
     def run(self) -> None:
+        faults = dealt(_FAULTS if self.bucket is None else _FAULTS | _BUCKET_FAULTS, self.chance)
         while not self.over.is_set():
             self._calm()
-            faults = _FAULTS if self.bucket is None else _FAULTS | _BUCKET_FAULTS
-            [fault] = self.chance.choices([*faults], [*faults.values()])
-            fault(self)
+            next(faults)(self)
         self.say("no more troubles")
 
     def _calm(self) -> None:
@@ -198,13 +210,14 @@ class Troubles:
             self.say(f"{what}: {more}")
 
 
+#: A run of ten minutes has about as many faults as these are together.
 _FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.kill_broker: 8,
     Troubles.kill_supervisor: 3,
     Troubles.kill_executor: 3,
     Troubles.kill_several: 2,
     Troubles.kill_control_plane: 2,
-    Troubles.kill_cleaner: 2,
+    Troubles.kill_cleaner: 3,
     Troubles.hang_broker: 3,
     Troubles.hang_control_plane: 1,
 }
