@@ -15,7 +15,7 @@ from sparklog.wire.records.batch import batch_size, check_batch, iter_batches, r
 #: Time of one probe at an offset, in seconds: the request is retried meanwhile.
 PROBE_S: Final = 2.0
 #: Probes at an offset of which nothing comes in time: the leader may wait for a bucket.
-PROBES_MAX: Final = 3
+PROBES_MAX: Final = 10
 
 
 class BeyondHighWatermarkError(DecodeError):
@@ -101,7 +101,28 @@ async def _is_readable(
 ) -> bool:
     """Whether a fetch at ``offset`` returns a sound batch that ends beyond it."""
     try:
-        for _ in range(PROBES_MAX):
+        records = await _probe(data_client, tp, offset, isolation)
+        for header, start in iter_batches(records, partial_tail=True):
+            check_batch(records, start, header)
+            return header.last_offset >= offset
+    except DecodeError:
+        return False
+    except KafkaError as error:
+        if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
+            raise
+    return False
+
+
+async def _probe(
+    data_client: DataClient, tp: TopicPartition, offset: int, isolation: Isolation
+) -> memoryview:
+    """What a fetch at ``offset`` returns.
+
+    Raises KafkaError, with REQUEST_TIMED_OUT if nothing has come after PROBES_MAX fetches: what is
+    slow is not damaged.
+    """
+    for _ in range(PROBES_MAX):
+        try:
             fetched = await data_client.fetch(
                 tp,
                 offset,
@@ -110,14 +131,14 @@ async def _is_readable(
                 isolation=isolation,
                 timeout_s=PROBE_S,
             )
-            if fetched.records:
-                break
-        for header, start in iter_batches(fetched.records, partial_tail=True):
-            check_batch(fetched.records, start, header)
-            return header.last_offset >= offset
-    except DecodeError:
-        return False
-    except KafkaError as error:
-        if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD):
-            raise
-    return False
+        except KafkaError as error:
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise
+            continue
+        if fetched.records:
+            return fetched.records
+    raise KafkaError(
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"{tp} gave no records from offset {offset} within {PROBES_MAX} fetches of {PROBE_S:g} s: "
+        "look for errors in the log of its leader",
+    )
