@@ -17,8 +17,9 @@ from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
 from sparklog.remote_log.signed_segments import SignedSegment
 
-#: Bytes of records that one task reads from the bucket, about; Spark's default for files.
-PIECE_BYTES: Final = 128 * 1024 * 1024
+#: Most bytes of records that one task reads from the bucket, about.  Larger ranges are cut into
+#: tasks of equal size, so most tasks have half of it at least.
+PIECE_BYTES: Final = 256 * 1024 * 1024
 #: Segments with URLs in one plan; tasks beyond ask for their own.
 PLANNED_SEGMENTS_MAX: Final = 2_000
 
