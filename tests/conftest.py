@@ -11,6 +11,8 @@ folders whose servers are made once (``TOGETHER``).
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -37,8 +39,11 @@ settings.register_profile("sparklog", settings.get_profile("whole"), max_example
 settings.register_profile("search", settings.get_profile("whole"), derandomize=False)
 settings.load_profile("whole" if WHOLE else "sparklog")
 
+ROOT = Path(__file__).resolve().parents[1]
 #: Folders whose tests share servers.
 TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
+#: What a file says whose tests share the Spark session and the cluster of ``tests/spark``.
+SHARES_CLUSTER = "\nSHARES_CLUSTER = True\n"
 #: The jars that the tests of a folder need, in the order in which they are fetched.
 JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
     "peers": (KAFKA, KAFKA_TIERED),
@@ -86,7 +91,15 @@ class TogetherByServers(LoadFileScheduling):  # type: ignore[misc]  # xdist is n
 
     def _split_scope(self, nodeid: str) -> str:
         folders = [folder for folder in TOGETHER if nodeid.startswith(folder)]
-        return folders[0] if folders else str(super()._split_scope(nodeid))
+        if folders:
+            return folders[0]
+        file = str(super()._split_scope(nodeid))
+        return "tests/spark" if _shares_cluster(file) else file
+
+
+@cache
+def _shares_cluster(file: str) -> bool:
+    return file.startswith("tests/spark/") and SHARES_CLUSTER in (ROOT / file).read_text()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,7 +16,7 @@ def test_what_is_named_is_there() -> None:
 
 
 def test_every_second_case_is_left_out_and_none_of_a_test_without_cases() -> None:
-    halved, other = "tests/spark/test_direct_writes.py", "tests/attacks/test_strangers.py"
+    halved, other = "tests/spark/test_direct_writes.py", "tests/unit/cli/test_x.py"
     ids = [
         f"{halved}::test_a[1]",
         f"{halved}::test_b[only]",

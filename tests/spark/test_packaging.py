@@ -14,6 +14,7 @@ import pytest
 
 from tests.spark.bare_environment import (
     ROOT,
+    RUN_SECONDS_MAX,
     Environment,
     build_sdist,
     build_wheel,
@@ -160,6 +161,7 @@ def test_the_wheel_and_the_sdist_have_the_java(bare: Environment, tmp_path: Path
     assert {path.parent.name for path in found if path.suffix == ".java"} == {"java"}
 
 
+@pytest.mark.timeout(RUN_SECONDS_MAX + 60)
 def test_the_readme_works_from_the_wheel_alone(
     bare: Environment, empty: Environment, tmp_path: Path
 ) -> None:

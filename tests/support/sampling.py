@@ -16,16 +16,16 @@ WHOLE: Final = bool(os.environ.get("SPARKLOG_WHOLE"))
 #: Folders and files of whose tests every second case runs.
 HALVED: Final = (
     "tests/applications/",
+    "tests/attacks/",
     "tests/clients/",
     "tests/compat/",
     "tests/peers/",
     "tests/process/",
     "tests/spark/",
-    "tests/unit/executors/broker/test_bounded_requests.py",
-    "tests/unit/executors/log/test_log_life.py",
-    "tests/unit/executors/log/test_segment_swap.py",
-    "tests/unit/executors/tiering/test_tiered_dataframes.py",
-    "tests/unit/remote_log/test_damaged_objects.py",
+    "tests/unit/dataframe/",
+    "tests/unit/driver/",
+    "tests/unit/executors/",
+    "tests/unit/remote_log/",
     "tests/unit/storage/",
     "tests/unit/wire/test_columns.py",
     "tests/unit/wire/test_columns_encode.py",
@@ -84,6 +84,9 @@ LEFT_OUT: Final = {
         "test_the_offsets_topic_spreads_over_all_brokers": "the same",
     },
     "tests/process/test_serve.py": {
+        "test_a_second_server_on_the_same_folder_is_refused": (
+            "test_a_second_broker_is_locked_out_until_the_first_is_dead"
+        ),
         "test_refusals_are_exit_code_1_and_one_line": "tests/unit/cli",
         "test_until_end_stops_at_the_end": "test_a_topic_from_the_command_line",
         "test_further_data_dirs_share_the_logs_and_one_may_be_missing": (
