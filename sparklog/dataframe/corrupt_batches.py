@@ -32,13 +32,13 @@ class CorruptBatches:
         self._topic_partition = tp
         self._start = start
         self._end = end
-        #: Offsets, [first, end), of which a task has given the read up, and the error.
-        self._given_up: tuple[int, int, SparklogError] | None = None
+        #: The offset at which a task has given a read up, and the error, which names an object.
+        self._given_up: tuple[int, SparklogError] | None = None
 
-    def note_given_up(self, first: int, end: int, error: SparklogError) -> None:
-        """Remember why this task could not read the offsets [``first``, ``end``) from the bucket:
-        a broker that cannot either gives a code only, and this error names an object."""
-        self._given_up = first, end, error
+    def note_given_up(self, offset: int, error: SparklogError) -> None:
+        """Remember why this task could not read an offset from the bucket: a broker that cannot
+        either gives a code only."""
+        self._given_up = offset, error
 
     def skip_or_raise(self, first: int, last: int, error: SparklogError) -> None:
         """Skip the records at the offsets [first, last], which cannot be read.
@@ -48,10 +48,8 @@ class CorruptBatches:
         first = min(max(first, self._start), self._end - 1)
         last = max(min(last, self._end - 1), first)
         reason = str(error)
-        if self._given_up is not None:
-            given_up, end, why = self._given_up
-            if first < end and given_up <= last:
-                reason = f"{reason}; the task itself has failed before: {why}"
+        if self._given_up is not None and first <= self._given_up[0] <= last:
+            reason = f"{reason}; the task itself has failed before: {self._given_up[1]}"
         if self.fail:
             tp = str(self._topic_partition)
             raise CorruptBatchError(tp, first, last, reason, REMEDY) from error

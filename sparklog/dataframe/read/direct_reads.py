@@ -56,7 +56,7 @@ class _Read(NamedTuple):
 
 
 class BrokerReads(Protocol):
-    """The batches of a range from brokers; at the end, ``offset`` is the first that is not read."""
+    """The batches of a range from brokers; ``offset`` is the first that no batch has covered."""
 
     offset: int
 
@@ -69,9 +69,9 @@ class DirectReads:
 
     When the iteration ends, ``offset`` is the end of the range, or the offset from which brokers
     must read.  The last batch may reach above what the plan wants of the bucket.  It is logged when
-    brokers take over earlier.  Brokers also read the offsets that a damaged object has lost,
-    because replicas may have these in their files.  Iterating raises what ``read_by_brokers``
-    raises, with the object in a CorruptBatchError.
+    brokers take over earlier.  ``read_by_brokers`` is asked for the offsets that a damaged object
+    has lost, because replicas may have these in their files; its errors mean that they have not.
+    Iterating then raises CorruptBatchError, unless the options skip such records.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class DirectReads:
         self._ranges = ranges
         self._corrupt = corrupt
         self._read_by_brokers = read_by_brokers
-        self._damaged_path = ""
+        #: Damaged objects: the last one that a warning has named, and those that no broker has.
+        self._told = ""
+        self._refused: set[str] = set()
         self._reads = _SegmentReads(item, source, ranges.read_into, isolation)
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
@@ -119,21 +121,36 @@ class DirectReads:
             self._ranges.close()
 
     def _read_damaged(self, error: DamagedObjectError) -> Iterator[tuple[int, Fetched]]:
+        """What the brokers have of the offsets that an object has lost.  What they do not give
+        counts as corrupt, and they are not asked for more of this object."""
         end = min(max(error.end_offset, self.offset + 1), self._range.remote_end)
-        if error.path != self._damaged_path:
-            self._damaged_path = error.path
+        # No wanted offset is below the damage: a read that meets damage had nothing before it.
+        self.offset = min(max(self.offset, error.first_offset), end)
+        if self.offset < end and error.path not in self._refused:
+            part = replace(self._range, start=self.offset, end=end, remote=None)
+            try:
+                for start, fetched in (reads := self._read_by_brokers(part)):
+                    self._warn_once(error, part)
+                    self.offset = reads.offset
+                    yield start, fetched
+            except SparklogError as refused:
+                self._refused.add(error.path)
+                log.info("the brokers do not have offset %d: %s", self.offset, refused)
+        if self.offset < end:
+            self._corrupt.skip_or_raise(self.offset, end - 1, error)
+            self.offset = end
+
+    def _warn_once(self, error: DamagedObjectError, part: OffsetRange) -> None:
+        if error.path != self._told:
+            self._told = error.path
             log.warning(
-                "%s: the brokers are asked for the offsets %d to %d, in case that a replica has "
-                "them: %s",
-                self._range.topic_partition, self.offset, end - 1, error,
+                "%s: a broker has sent offsets from %d on, because the bucket is damaged; put the "
+                "object back while replicas have them in their files: %s",
+                part.topic_partition, part.start, error,
             )  # fmt: skip
-        self._corrupt.note_given_up(self.offset, end, error)
-        reads = self._read_by_brokers(replace(self._range, start=self.offset, end=end, remote=None))
-        yield from reads
-        self.offset = max(end, reads.offset)
 
     def _give_up(self, error: SparklogError) -> None:
-        self._corrupt.note_given_up(self.offset, self.offset + 1, error)
+        self._corrupt.note_given_up(self.offset, error)
         log.warning(
             "%s: the brokers read the offsets %d to %d from the bucket, because this task cannot: "
             "%s",

@@ -37,7 +37,8 @@ class RangeFetcher:
 
     ``offset`` is the first that no result has covered, and may end above the range: batches come
     whole.  Iterating raises DataLossError, unless the options allow losses, and KafkaError when the
-    cluster returns nothing in time.  ``corrupt`` handles offsets without a sound batch header.
+    cluster returns nothing within ``timeout_s`` (None: the client's).  ``corrupt`` handles offsets
+    without a sound batch header.
     """
 
     def __init__(
@@ -46,7 +47,9 @@ class RangeFetcher:
         item: OffsetRange,
         options: ReadOptions,
         corrupt: CorruptBatches,
+        timeout_s: float | None = None,
     ) -> None:
+        self._timeout_s = client.timeout_s if timeout_s is None else timeout_s
         self.offset = item.start
         self._corrupt = corrupt
         self._client = client
@@ -58,7 +61,7 @@ class RangeFetcher:
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
         """Pairs of the first wanted offset and a fetch result."""
         end = self._range.end
-        waiting = Backoff(Deadline(self._client.timeout_s))
+        waiting = Backoff(Deadline(self._timeout_s))
         doubted = -1  # an offset whose batch ended beyond the high watermark is fetched again
         try:
             while self.offset < end:
@@ -83,7 +86,7 @@ class RangeFetcher:
                 self._adapt(len(fetched.records), after - offset, end - after)
                 self._go_on(after)
                 yield offset, fetched
-                waiting = Backoff(Deadline(self._client.timeout_s))
+                waiting = Backoff(Deadline(self._timeout_s))
         finally:
             self._pending.cancel()
 
@@ -184,6 +187,6 @@ class RangeFetcher:
                 offset,
                 max_bytes=self._bytes,
                 isolation=self._options.isolation,
-                timeout_s=self._client.timeout_s,
+                timeout_s=self._timeout_s,
             )
         )

@@ -67,10 +67,14 @@ def test_a_slow_leader_is_asked_again(instead: Fetched | KafkaError) -> None:
     assert search(Leader(lambda number: instead if number % 4 else None)) == DAMAGED.stop
 
 
-@pytest.mark.parametrize("instead", [TIMED_OUT, NOTHING])
-def test_what_is_slow_is_not_taken_for_damaged(instead: Fetched | KafkaError) -> None:
-    leader = Leader(lambda number: instead if number > 2 else None)
-    with pytest.raises(KafkaError, match="t-0 gave no records from offset 20 within 10") as caught:
+def test_empty_answers_are_taken_for_damage() -> None:
+    """A leader that cannot step over a damaged header may have nothing to send."""
+    assert search(Leader(lambda number: NOTHING if number > 2 else None)) == END
+
+
+def test_what_is_slow_is_not_taken_for_damaged() -> None:
+    leader = Leader(lambda number: TIMED_OUT if number > 2 else None)
+    with pytest.raises(KafkaError, match="t-0 answered none of 5 fetches at offset 20") as caught:
         search(leader)
     assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
     assert leader.fetches == 3 + damaged_ranges.PROBES_MAX

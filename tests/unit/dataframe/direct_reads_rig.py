@@ -92,19 +92,14 @@ def served_bucket() -> Iterator[Bucket]:
 class BrokerReads:
     """What the brokers have of a part of a range: everything if a replica has it, or nothing."""
 
-    def __init__(self, part: OffsetRange, replica: Log | None, corrupt: CorruptBatches) -> None:
+    def __init__(self, part: OffsetRange, replica: Log | None) -> None:
         self.offset = part.start
-        self._part = part
         self._replica = replica
-        self._corrupt = corrupt
 
     def __iter__(self) -> Iterator[tuple[int, Fetched]]:
-        start, end = self.offset, self._part.end
+        start = self.offset
         if self._replica is None:
-            self.offset = end
-            refused = KafkaError(ErrorCode.CORRUPT_MESSAGE, "no replica")
-            self._corrupt.skip_or_raise(start, end - 1, refused)
-            return
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "no replica")
         fetched, self.offset = local_read(self._replica, start, Isolation.READ_COMMITTED)
         yield start, fetched
 
@@ -139,7 +134,7 @@ class Reading:
 
     def _read_by_brokers(self, part: OffsetRange) -> "BrokerReads":
         self.by_brokers.append(part)
-        return BrokerReads(part, self._replica, self.corrupt)
+        return BrokerReads(part, self._replica)
 
     def offsets(self) -> list[int]:
         return [

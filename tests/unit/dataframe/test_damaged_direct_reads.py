@@ -82,6 +82,30 @@ def test_the_brokers_are_asked_for_what_an_object_has_lost(
     assert f"{damaged.segment_id}.log" in caplog.text
 
 
+def test_the_brokers_are_asked_once_for_an_object_that_no_replica_has(bucket: Bucket) -> None:
+    damaged = bucket.segments[1]
+    path = log_path(damaged)
+    flip(bucket, path, damaged.log_size // 3)
+    flip(bucket, path, 2 * damaged.log_size // 3)
+    reading = Reading(bucket, bucket.range(), fail=False)
+    found = reading.offsets()
+    assert reading.corrupt.batches == 2
+    assert len(reading.by_brokers) == 1
+    left_out = set(local_offsets(bucket, 0, bucket.end)) - set(found)
+    assert left_out <= set(range(damaged.base_offset, damaged.next_offset))
+
+
+def test_the_brokers_are_asked_for_wanted_offsets_only(bucket: Bucket) -> None:
+    """Not for those before the damage, which the bounds of time rule out."""
+    newest = max(bucket.segments, key=lambda each: each.max_timestamp)
+    assert newest.base_offset > 0
+    flip(bucket, log_path(newest), 20)
+    item = replace(bucket.range(), min_timestamp_ms=newest.max_timestamp)
+    reading = Reading(bucket, item, replica=bucket.rich.log)
+    assert reading.offsets()
+    assert [each.start for each in reading.by_brokers] == [newest.base_offset]
+
+
 def test_an_object_that_is_cut_off_is_damaged(bucket: Bucket) -> None:
     last = bucket.segments[-1]
     bucket.server.objects[log_path(last)] = bucket.server.objects[log_path(last)][:-1]

@@ -120,7 +120,7 @@ def test_a_consumer_is_told_of_damage_and_the_log_of_the_broker_names_it(
 def test_a_dataframe_names_the_damage_or_leaves_it_out(
     case: Case, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(damaged_ranges, "PROBE_S", 0.3)
+    monkeypatch.setattr(damaged_ranges, "PROBE_S", 0.6)
 
     async def test(tiered: TieredRig) -> None:
         everything = await filled(tiered)
