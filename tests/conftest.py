@@ -35,7 +35,7 @@ from tests.support.sampling import WHOLE, left_out
 settings.register_profile(
     "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-settings.register_profile("sparklog", settings.get_profile("whole"), max_examples=25)
+settings.register_profile("sparklog", settings.get_profile("whole"), max_examples=15)
 settings.register_profile("search", settings.get_profile("whole"), derandomize=False)
 settings.load_profile("whole" if WHOLE else "sparklog")
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -285,7 +286,11 @@ def test_a_consumer_that_is_stopped_leaves_its_group(
     answer(server, "produce", "t", lines="a\n")
     group = ("--group", "g", "--from-beginning", "--bootstrap", server.bootstrap)
     consumer = subprocess.Popen(
-        [*COMMAND, "consume", "t", *group], stdout=subprocess.PIPE, text=True
+        [*COMMAND, "consume", "t", *group],
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background has them ignore SIGINT.
+        preexec_fn=partial(signal.signal, number, signal.SIG_DFL),
     )
     assert consumer.stdout is not None
     assert consumer.stdout.readline() == "a\n"
