@@ -121,7 +121,7 @@ async def _probe(
     Raises KafkaError, with REQUEST_TIMED_OUT if none of PROBES_MAX fetches is answered in time:
     what is slow is not damaged.
     """
-    answered = False
+    records: memoryview | None = None
     for _ in range(PROBES_MAX):
         try:
             fetched = await data_client.fetch(
@@ -136,13 +136,13 @@ async def _probe(
             if error.code is not ErrorCode.REQUEST_TIMED_OUT:
                 raise
             continue
-        if fetched.records:
-            return fetched.records
-        answered = True
-    if answered:
-        return memoryview(b"")
-    raise KafkaError(
-        ErrorCode.REQUEST_TIMED_OUT,
-        f"{tp} answered none of {PROBES_MAX} fetches at offset {offset} within {PROBE_S:g} s: "
-        "look for errors in the log of its leader",
-    )
+        records = fetched.records
+        if records:
+            break
+    if records is None:
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"{tp} answered none of {PROBES_MAX} fetches at offset {offset} within {PROBE_S:g} s: "
+            "look for errors in the log of its leader",
+        )
+    return records

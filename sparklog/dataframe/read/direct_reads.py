@@ -129,7 +129,8 @@ class DirectReads:
         if self.offset < end and error.path not in self._refused:
             part = replace(self._range, start=self.offset, end=end, remote=None)
             try:
-                for start, fetched in (reads := self._read_by_brokers(part)):
+                reads = self._read_by_brokers(part)
+                for start, fetched in reads:
                     self._warn_once(error, part)
                     self.offset = reads.offset
                     yield start, fetched

@@ -6,6 +6,7 @@ Owns: which of the two reads.  Must not know how either of them reads.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from sparklog.client.blocking_data_client import BlockingDataClient
@@ -27,14 +28,6 @@ def read_range(
 
     Raises what ``RangeFetcher`` and ``DirectReads`` raise.
     """
-
-    def made_up_for(part: OffsetRange) -> RangeFetcher:
-        """Fails soon where the brokers do not have the part either."""
-        strict = CorruptBatches(part.topic_partition, part.start, part.end, fail=True)
-        lost = replace(options, fail_on_data_loss=True)
-        timeout_s = min(ASK_SECONDS_MAX, client.timeout_s)
-        return RangeFetcher(client, part, lost, strict, timeout_s)
-
     if item.remote is not None:
         # Only tasks that read the bucket pay for the import of an HTTP client.
         from sparklog.dataframe.read.direct_reads import DirectReads
@@ -44,9 +37,22 @@ def read_range(
         # Brokers would ask the same store, which is no less busy for them.
         ranges = UrlRanges(busy_pauses_s=BUSY_PAUSES_S)
         source = source_of(client, item)
-        direct = DirectReads(item, source, ranges, options.isolation, corrupt, made_up_for)
+        ask_brokers = partial(_lost_part, client, options)
+        direct = DirectReads(item, source, ranges, options.isolation, corrupt, ask_brokers)
         yield from direct
         if direct.offset >= item.end:
             return
         item = replace(item, start=direct.offset, remote=None)
     yield from RangeFetcher(client, item, options, corrupt)
+
+
+def _lost_part(client: BlockingDataClient, options: ReadOptions, part: OffsetRange) -> RangeFetcher:
+    """Offsets that a damaged object has lost, from the brokers; fails soon and whatever the options
+    allow, because the caller skips what nobody has."""
+    return RangeFetcher(
+        client,
+        part,
+        replace(options, fail_on_data_loss=True),
+        CorruptBatches(part.topic_partition, part.start, part.end, fail=True),
+        timeout_s=min(ASK_SECONDS_MAX, client.timeout_s),
+    )

@@ -26,6 +26,7 @@ from tests.unit.executors.broker.broker_rig import Client
 from tests.unit.executors.broker.test_read_committed import Writer, fetched
 from tests.unit.executors.partition.partition_maker import NOW
 from tests.unit.executors.partition.replica_trio import Trio
+from tests.unit.executors.tiering.test_damaged_buckets import flip
 from tests.unit.executors.tiering.tiered_dataframes import rows
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
@@ -105,7 +106,8 @@ def test_a_task_asks_the_brokers_for_what_the_bucket_has_lost(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test(tiered: TieredRig) -> None:
-        path = await filled(tiered, LocalBackend(tmp_path))
+        store = LocalBackend(tmp_path)
+        path = await filled(tiered, store)
         leader = tiered.leader
         assert leader is not None
         everything = await rows(tiered)  # from files
@@ -113,10 +115,7 @@ def test_a_task_asks_the_brokers_for_what_the_bucket_has_lost(
         await apply_local_retention(leader.replica_manager)
         assert await rows(tiered) == everything
         assert (await tiered.rig.status(leader.options.broker_id))["remote_reads"] == 0
-        damaged = tmp_path / path
-        data = bytearray(damaged.read_bytes())
-        data[len(data) // 2] ^= 1
-        damaged.write_bytes(data)
+        flip(store, path)
         assert await rows(tiered) == everything
         assert "a broker has sent offsets from 6 on" in caplog.text
         for broker in tiered.rig.brokers.values():
