@@ -127,9 +127,8 @@ MINIMUMS = {
     "transactions aborted": 5,
     "cleaners killed": 2,
 }
-#: Runs of ten minutes had 14 to 16 buckets away, and 2 to 4 tiering processes killed before these
-#: came more often.
-BUCKET_MINIMUMS = {"segments copied": 200, "buckets away": 5, "tiering processes killed": 3}
+#: About half of what a round of faults has: a loaded machine does not finish it in ten minutes.
+BUCKET_MINIMUMS = {"segments copied": 200, "buckets away": 3, "tiering processes killed": 3}
 MINIMUMS_OF_MINUTES = 10
 #: Chance decides whether two minutes see any (0 to 30 truncations, 0 to 5 aborts), so a shorter run
 #: need not.

@@ -90,6 +90,11 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsNotFetched:
+    """The client was assigned partitions and has not read where to begin; the process ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainAborted:
     """The member of a chain has to abort its transaction, and consumes the records again.
 
@@ -127,6 +132,7 @@ Report: TypeAlias = (
     | CommitTaken
     | ChainAborted
     | Fenced
+    | OffsetsNotFetched
     | Refused
     | Complained
 )
@@ -184,6 +190,10 @@ NOT_TAKEN: Final = frozenset(
         KafkaError._STATE,
     }
 )
+#: The coordinator has moved between SyncGroup and OffsetFetch.  librdkafka does not ask again: the
+#: application gets the error, and its partitions are not read before the next rebalance
+#: (``rd_kafka_assignment_handle_OffsetFetch``).
+NOT_FETCHED: Final = frozenset({KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR})
 FENCED: Final = frozenset({KafkaError.FENCED_INSTANCE_ID, KafkaError._FATAL})
 
 
@@ -246,8 +256,8 @@ class LibrdkafkaMember:
                 yield topic, partition, offset, message.value()
 
     def _error(self, error: KafkaError, where: str = "") -> None:
-        if error.code() in FENCED:
-            self._tell(Fenced())
+        if error.code() in FENCED or error.code() in NOT_FETCHED:
+            self._tell(Fenced() if error.code() in FENCED else OffsetsNotFetched())
             os._exit(1)  # as an application that its supervisor starts again
         if error.code() not in PASSING:
             self._tell(Complained(text=f"{where}{error}"))

@@ -35,6 +35,7 @@ from tests.chaos.group_member import (
     Complained,
     Fenced,
     MemberPlan,
+    OffsetsNotFetched,
     Polled,
     Refused,
     Report,
@@ -151,7 +152,7 @@ class Reports:
                 self._note_refused(report)
             case Complained():
                 self._load.complaints.append(f"{self._plan.name}: {report.text}")
-            case Polled():
+            case OffsetsNotFetched() | Polled():
                 pass
 
     def note_fenced(self) -> None:
@@ -224,7 +225,7 @@ class Member:
         return False
 
     def _serve(self) -> None:
-        """Run the process, and start it again if it or its producer was fenced."""
+        """Run the process, and start it again if it says so by its last report."""
         while self._live():
             self.load.counters["members started again"] += 1
 
@@ -253,7 +254,7 @@ class Member:
         if self.process.wait() == HUNG:
             self.load.counters["members hung in librdkafka"] += 1
             return not self.leaves.is_set()
-        return isinstance(report, Fenced | Refused)
+        return isinstance(report, Fenced | OffsetsNotFetched | Refused)
 
 
 class Groups:

@@ -15,6 +15,7 @@ from tests.chaos.group_member import (
     Complained,
     Fenced,
     MemberPlan,
+    OffsetsNotFetched,
     Polled,
     Refused,
     ends_of,
@@ -91,6 +92,11 @@ def test_a_client_that_commits_for_itself_may_do_so_after_the_processing(load: L
 def test_complaints_have_the_name_of_the_member(load: Load) -> None:
     Reports(load, plan(commits_itself=True)).note(Complained(text="no"))
     assert load.complaints == ["m: no"]
+
+
+def test_a_client_that_gives_up_reading_offsets_is_no_complaint(load: Load) -> None:
+    Reports(load, plan(commits_itself=True)).note(OffsetsNotFetched())
+    assert load.complaints == []
 
 
 @pytest.mark.parametrize(("moves", "complaints"), [(0, 1), (1, 0)])

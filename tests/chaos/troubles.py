@@ -223,5 +223,5 @@ _FAULTS: dict[Callable[[Troubles], None], int] = {
 }
 _BUCKET_FAULTS: dict[Callable[[Troubles], None], int] = {
     Troubles.kill_tiering: 5,
-    Troubles.take_bucket_away: 4,
+    Troubles.take_bucket_away: 6,
 }
