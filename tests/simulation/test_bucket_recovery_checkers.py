@@ -115,6 +115,21 @@ def test_a_replica_that_is_elected_without_its_log_has_not_copied_it() -> None:
     assert elections.check(History.of(TIERED, *lost, *events, again), FinalState()) == []
 
 
+def test_a_replica_whose_old_log_never_had_a_record_may_lead_when_the_others_are_lost() -> None:
+    """Seed 1020078.  The journal does not tell that it is empty; the reports of log ends did."""
+    told = Told()
+    alone, lost = committed(told.now(1, (1,))), LogLost(broker=1, log=LOG, whole=True)
+    offline, led = committed(told.now(-1, ())), committed(told.now(2, (2,)))
+
+    def check(*events: AnyEvent) -> list[str]:
+        found = elections.check(History.of(TIERED, alone, *events, offline, led), FinalState())
+        return [text for text in found if "never held" in text]
+
+    assert check(lost) == []
+    wrong = f"{NAME}: broker 2 was elected, which never held or has lost what was acknowledged"
+    assert check() == [wrong]
+
+
 def test_who_joins_with_a_move_that_began_before_its_log_was_lost_has_not_copied_it() -> None:
     """The leader completes the move, and knows by then only what the replica had fetched."""
     moving = replace(STATE, replicas=(2, 3), adding=(2,), removing=(3,), isr=(3,), leader=3)

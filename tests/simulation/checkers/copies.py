@@ -55,7 +55,8 @@ class Recovery:
     """An unclean recovery at a position.
 
     ``allowed``: the topic or an operator would rather lose records than wait.  ``held``: the leader
-    was a holder, and has its disk since, or ``from_bucket``: the bucket alone has what is left.
+    was a holder, and has its disk since, or all holders of a tiered log have lost it.
+    ``from_bucket``: the bucket alone has what is left.
     ``excused``: what was acknowledged may be gone with it.  ``former`` led before, and may
     acknowledge more, all of which is gone, until the position ``heard``, when it knows, or has been
     started again.
@@ -407,13 +408,14 @@ class _Walk:
         # Of a log that is gone it serves nothing: it leads so that it can say so.
         speechless = leader in copies.emptied and copies.is_lost(leader, at)
         kept = unheard or speechless or leader not in copies.emptied
-        # Of a tiered log that is gone everywhere only the bucket has records, for any replica but
-        # one that has an old log of its own.
+        # Of a tiered log that is gone everywhere only the bucket has records, for any replica.  One
+        # that was in sync may have an old log of its own; it leads if that never had a record.
         tiered = self._config(copies.log.topic, "remote.storage.enable") == "true"
         was_in_sync = any(leader in state.isr for _, state in copies.changes[:-1])
         has_old_log = was_in_sync and leader not in copies.emptied
-        from_bucket = tiered and copies.holders <= copies.emptied and not has_old_log
-        held = from_bucket or (leader in copies.holders and kept)
+        is_gone = tiered and copies.holders <= copies.emptied
+        from_bucket = is_gone and not has_old_log
+        held = is_gone or (leader in copies.holders and kept)
         replaced = allowed and copies.former_leader != leader
         copies.recoveries.append(
             Recovery(
