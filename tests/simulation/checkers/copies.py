@@ -20,7 +20,8 @@ may be gone with it if
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from uuid import UUID
 
 from sparklog.metadata import (
@@ -105,10 +106,18 @@ class Copies:
     deleted_at: int = NEVER
     #: Every broker that ever had a replica.
     brokers: set[int] = field(default_factory=set)
+    #: Of a story that is told: positions of excused recoveries, and until where any up to there may
+    #: have lost what was acknowledged.
+    _losses: list[tuple[int, int]] | None = None
 
     def lost(self, start: int, end: int) -> bool:
         """Whether what was acknowledged at ``start`` may be gone at ``end``."""
-        return any(r.excused and start <= r.heard and r.at <= end for r in self.recoveries)
+        if self._losses is None:
+            excused = [recovery for recovery in self.recoveries if recovery.excused]
+            heard = accumulate((recovery.heard for recovery in excused), max)
+            self._losses = [(r.at, until) for r, until in zip(excused, heard, strict=True)]
+        before = bisect_right(self._losses, end, key=itemgetter(0))
+        return before > 0 and start <= self._losses[before - 1][1]
 
     def is_lost(self, broker_id: int, position: int) -> bool:
         """Whether a broker then lacked what had been on its disk."""
