@@ -26,6 +26,9 @@ BUSY_PAUSES_S: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 #: Time for a connection, and for each part of an answer (by default).
 SECONDS_MAX: Final = 20.0
 
+#: Time in which a host that did not answer a connection is not tried again by those who share that.
+UNREACHABLE_SECONDS: Final = 300.0
+
 #: What stores answer for a URL that has expired, or whose object is gone.
 _REFUSALS: Final = frozenset((400, 401, 403, 404, 410))
 _REFUSAL_BYTES_MAX: Final = 4096
@@ -50,6 +53,28 @@ class _BusyStoreError(_BrokenAnswerError):
     """The store is overloaded, or has failed."""
 
 
+class UnreachableHosts:
+    """Hosts that did not answer a connection, for a while: the readers of a process share them.
+
+    Packets to them are dropped, by a firewall for example, and each reader would find that out only
+    after ``SECONDS_MAX``.  For one thread at a time.
+    """
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._until_s: dict[tuple[str, str], float] = {}
+
+    def note(self, host: tuple[str, str]) -> None:
+        self._until_s[host] = self._now_s() + UNREACHABLE_SECONDS
+
+    def __contains__(self, host: tuple[str, str]) -> bool:
+        return self._now_s() < self._until_s.get(host, 0.0)
+
+
+#: What the Spark tasks of a process have found out; a worker runs many tasks, one after the other.
+UNREACHABLE: Final = UnreachableHosts()
+
+
 class UrlRanges:
     """Reads ranges; keeps a connection to each host until ``close``.  For one thread at a time.
 
@@ -59,6 +84,7 @@ class UrlRanges:
         tries: attempts of one read, but for answers of a busy store that have pauses of their own.
         busy_pauses_s: longest pauses after such answers, in order.  Each lasts between half of that
             and all of it, so that many readers do not come back together.
+        unreachable: where a connection is not tried again after one that was not answered.
         sleep_s: waits for seconds.
         jitter: a random number in [0, 1).
     """
@@ -70,6 +96,7 @@ class UrlRanges:
         tries: int = TRIES,
         seconds_max: float = SECONDS_MAX,
         busy_pauses_s: Sequence[float] = (),
+        unreachable: UnreachableHosts | None = None,
         sleep_s: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -77,6 +104,7 @@ class UrlRanges:
         self._tries = tries
         self._seconds_max = seconds_max
         self._busy_pauses_s = busy_pauses_s
+        self._unreachable = unreachable
         self._sleep_s = sleep_s
         self._jitter = jitter
         self._connections: dict[tuple[str, str], http.client.HTTPConnection] = {}
@@ -120,9 +148,7 @@ class UrlRanges:
     def _request(self, parts: SplitResult, offset: int, target: memoryview) -> int:
         key = parts.scheme, parts.netloc
         where = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        connection = self._connections.get(key)
-        if connection is None:
-            connection = self._connections[key] = open_connection(parts, self._seconds_max)
+        connection = self._connections.get(key) or self._connect(parts, where)
         path = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self.requests += 1
         try:
@@ -144,6 +170,24 @@ class UrlRanges:
             raise
         self.bytes_read += filled
         return filled
+
+    def _connect(self, parts: SplitResult, where: str) -> http.client.HTTPConnection:
+        key, unreachable = (parts.scheme, parts.netloc), self._unreachable
+        seconds = f"{self._seconds_max:g} s"
+        if unreachable is not None and key in unreachable:
+            raise StorageError(f"cannot read {where}: the host did not answer for {seconds} before")
+        connection = open_connection(parts, self._seconds_max)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            if unreachable is not None and isinstance(error, TimeoutError):
+                unreachable.note(key)
+                what = f"cannot read {where}: the host does not answer for {seconds}"
+                raise StorageError(what) from error
+            raise _BrokenAnswerError(f"cannot read {where}: {error!r}") from error
+        self._connections[key] = connection
+        return connection
 
 
 def open_connection(parts: SplitResult, seconds_max: float) -> http.client.HTTPConnection:

@@ -82,9 +82,10 @@ class LogWorkers:
         try:
             async with self._measured_one:
                 while (measuring := log.statistics.next_pending()) is not None:
-                    await self._measure_segment(log, measuring)
-        except SparklogError as error:
-            logger.warning("no statistics of a segment of %s: %s", tp, error)
+                    try:
+                        await self._measure_segment(log, measuring)
+                    except SparklogError as error:  # the others may work
+                        logger.warning("no statistics of a segment of %s: %s", tp, error)
         finally:
             del self._measuring[tp]
 

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from sparklog.errors import ErrorCode, KafkaError, SparklogError, StorageError
@@ -40,6 +41,9 @@ READ_BYTES: Final = 1024 * 1024
 #: in memory.  A kept read holds one or two chunks of the cache open, evicted ones too.
 KEPT_MAX: Final = 64
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
+#: How often the start of a kept read is sent.  Its file may have gone bad, which only its client
+#: finds out, and asks for the same offset again; the next read checks the file.
+SENT_MAX: Final = 16
 #: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
 AHEAD_IN_MEMORY: Final = (2, 1)
 AHEAD_IN_FILES: Final = (16, 4)
@@ -77,11 +81,13 @@ class _Key(NamedTuple):
     with_aborted: bool
 
 
-class _Kept(NamedTuple):
-    """A read that has come, and where its batches are."""
+@dataclass(slots=True)
+class _Kept:
+    """A read that has come, where its batches are, and how often its start was sent."""
 
     read: RemoteRead
     place: Place
+    sent: int = 0
 
 
 class RemoteFetches:
@@ -151,11 +157,16 @@ class RemoteFetches:
         if error is not None:
             raise error
         found = self._find(key)
+        if found is not None and self._kept[found].sent >= SENT_MAX:
+            self._drop(found)
+            found = None
         if found is None:
             self._begin_waited_for(key)
             return None
         self._waiting.pop(key, None)
-        read, place = self._kept[found]
+        kept = self._kept[found]
+        read, place = kept.read, kept.place
+        kept.sent += offset == read.first_offset
         try:
             is_whole = offset == read.first_offset and read.next_offset <= end_offset
             if is_whole and place.size <= max_bytes:
@@ -184,7 +195,8 @@ class RemoteFetches:
         if key in self._kept:
             return key
         offset, place = key.offset, key._replace(offset=NO_OFFSET)
-        for other, (read, _) in self._kept.items():
+        for other, kept in self._kept.items():
+            read = kept.read
             if (
                 read.first_offset <= offset < read.next_offset
                 and other._replace(offset=NO_OFFSET) == place

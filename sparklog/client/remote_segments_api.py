@@ -48,6 +48,7 @@ async def remote_segments(
     wanted: Mapping[TopicPartition, Span],
     deadline: Deadline,
     *,
+    topic_ids: Mapping[TopicPartition, UUID | None],
     count_max: int,
 ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
     """The segments of each partition that are needed for what is only in the bucket of a span.
@@ -57,6 +58,7 @@ async def remote_segments(
     deadline count, though those behind them are late.
 
     Args:
+        topic_ids: the topics that the spans are of; another one of the same name is an error.
         count_max: the most segments of all partitions together, about; the rest is left out.
     """
     found = 0
@@ -75,7 +77,15 @@ async def remote_segments(
                 continue
             end = min(end, result.local_start_offset)
             try:
-                told = await _pages(cluster, connection, tp, (start, end), until, count_max - found)
+                told = await _pages(
+                    cluster,
+                    connection,
+                    tp,
+                    topic_ids[tp],
+                    (start, end),
+                    until,
+                    count_max - found,
+                )
             except ClosedError:
                 raise
             except KafkaError as error:
@@ -149,14 +159,13 @@ async def _pages(
     cluster: ClusterClient,
     connection: Connection,
     tp: TopicPartition,
+    topic_id: UUID | None,
     span: Span,
     deadline: Deadline,
     count_max: int,
 ) -> RemoteSegments:
     """All segments of a span, up to the page that exceeds ``count_max`` or is late."""
     start, end = span
-    topic = cluster.view.topics.get(tp.topic)
-    topic_id = None if topic is None else topic.topic_id
     segments: tuple[SignedSegment, ...] = ()
     expires_at_ms = 0
     while start < end and len(segments) < count_max:

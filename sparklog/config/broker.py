@@ -397,7 +397,7 @@ class BrokerConfig(TransactionSettings):
     remote_log_manager_fetch_quota_window_num: int = 11
     remote_log_manager_fetch_quota_window_size_seconds: int = 1
     remote_fetch_max_wait_ms: int = 500
-    remote_signed_url_lifetime_ms: int = 3_600_000
+    remote_signed_url_lifetime_ms: int = 4 * 3_600_000
     remote_cache_bytes: int = 1024 * 1024 * 1024
     remote_object_delete_delay_ms: int = 4 * 3_600_000
     topic_defaults: Mapping[str, Any] = field(default_factory=dict)

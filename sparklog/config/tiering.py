@@ -148,13 +148,15 @@ REMOTE_LOG_SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="remote.signed.url.lifetime.ms",
         kind="LONG",
-        default=3_600_000,
+        default=4 * 3_600_000,
         minimum=0,
         maximum=7 * 24 * 3_600_000,
         check=_check_lifetime,
         doc="How long a URL is good with which a Spark task reads a segment from the remote_dir "
-        "itself, in whole seconds; tasks ask for new URLs. 0: there are no such URLs, and tasks "
-        "read through the brokers. 1 to 999 is refused.",
+        "itself, in whole seconds; tasks ask for new URLs of what is in the log still. Objects are "
+        "kept for remote.object.delete.delay.ms after they left it, so a URL that is good for as "
+        "long can be used until then. 0: there are no such URLs, and tasks read through the "
+        "brokers. 1 to 999 is refused.",
     ),
     Setting(
         name="remote.cache.bytes",

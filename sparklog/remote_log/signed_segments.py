@@ -46,7 +46,9 @@ class SignedSegment:
                 indexes_url=text_of(document["indexes"]),
             )
         except (LookupError, TypeError, ValueError) as error:
-            raise DecodeError(f"it describes no segment with URLs: {error!r}") from None
+            # Not its repr, in which a UnicodeDecodeError has all the bytes, and so the URLs.
+            what = f"{type(error).__name__}: {error}"
+            raise DecodeError(f"it describes no segment with URLs: {what}") from None
 
 
 def sign_segments(

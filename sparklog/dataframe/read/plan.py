@@ -107,8 +107,8 @@ def _start(
     wanted_ms = bound.time_of(tp)
     if wanted_ms is None:
         return _offset(bound, "starting", tp, held)
-    if by_time is not None:
-        return max(by_time, held.earliest)
+    if by_time is not None:  # it may be newer than ``held``, as it was asked for later
+        return min(max(by_time, held.earliest), held.latest)
     if options.unmatched_starts_latest:
         return held.latest
     raise ConfigError(

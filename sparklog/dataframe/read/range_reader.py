@@ -32,10 +32,10 @@ def read_range(
         # Only tasks that read the bucket pay for the import of an HTTP client.
         from sparklog.dataframe.read.direct_reads import DirectReads
         from sparklog.dataframe.read.segment_source import source_of
-        from sparklog.storage_backends.url_ranges import BUSY_PAUSES_S, UrlRanges
+        from sparklog.storage_backends.url_ranges import BUSY_PAUSES_S, UNREACHABLE, UrlRanges
 
-        # Brokers would ask the same store, which is no less busy for them.
-        ranges = UrlRanges(busy_pauses_s=BUSY_PAUSES_S)
+        # Brokers would ask the same store, which is no less busy for them, but they may reach it.
+        ranges = UrlRanges(busy_pauses_s=BUSY_PAUSES_S, unreachable=UNREACHABLE)
         source = source_of(client, item)
         ask_brokers = partial(_lost_part, client, options)
         direct = DirectReads(item, source, ranges, options.isolation, corrupt, ask_brokers)

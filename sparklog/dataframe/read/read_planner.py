@@ -13,6 +13,7 @@ from uuid import UUID
 
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
+from sparklog.client.partition_results import value_or_raise
 from sparklog.client.remote_segments_api import RemoteSegments, remote_segments
 from sparklog.dataframe.options import Bound, ReadOptions, RemoteReads, topic_matcher
 from sparklog.dataframe.read.cut_offsets import cut_offsets
@@ -28,7 +29,7 @@ from sparklog.dataframe.read.pushdown import Narrowing
 from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.errors import ConfigError, ConnectError, ErrorCode, KafkaError
 from sparklog.plurals import counted
-from sparklog.types import NO_OFFSET, Isolation, OffsetSpec, TopicPartition
+from sparklog.types import NO_OFFSET, Isolation, OffsetSpec, OffsetTimestamp, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 REMOTE_SEGMENTS_S: Final = 10.0
 #: Most segments of one plan, about; brokers read what is beyond.
 REMOTE_SEGMENTS_MAX: Final = 20_000
+#: Time for the search of where a filter by time begins, in seconds, if damage is in its way.
+FILTER_SEARCH_S: Final = 10.0
 _NOTHING_REMOTE: Final = RemoteSegments()
 
 
@@ -88,13 +91,8 @@ class _ReadPlanner:
             found = FoundByTime(start=starts.get(tp), end=ends.get(tp))
             ranges.append(replace(resolve(options, tp, held, found), topic_id=self._topic_id(tp)))
         self._warn_of_lost_records(ranges)
-        lower_ms = narrowing.lower_ms
-        firsts: Mapping[TopicPartition, int | None] = {}
-        if lower_ms is not None and lower_ms >= 0:
-            firsts = await self._offsets(dict.fromkeys(partitions, lower_ms))
-        elif lower_ms is not None:  # before 1970: negative times are special offsets
-            firsts = dict.fromkeys(partitions, 0)
-        narrowed = narrowing.apply(ranges, firsts)
+        selected = [tp for tp in partitions if narrowing.selects(tp)]
+        narrowed = narrowing.apply(ranges, await self._firsts(selected, narrowing.lower_ms))
         remote = await self._remote_segments(narrowed)
         pieces = [
             piece
@@ -158,6 +156,39 @@ class _ReadPlanner:
         )
         return {tp: None if at.offset == NO_OFFSET else at.offset for tp, at in found.items()}
 
+    async def _firsts(
+        self, partitions: Sequence[TopicPartition], lower_ms: int | None
+    ) -> dict[TopicPartition, int | None]:
+        """The first offsets that a filter by time may pass.
+
+        Without the filter tasks would read around damage, so damage in the way of the search only
+        costs what the search would save.
+        """
+        if lower_ms is None or not partitions:
+            return {}
+        if lower_ms < 0:  # before 1970: negative times are special offsets
+            return dict.fromkeys(partitions, 0)
+        firsts: dict[TopicPartition, int | None] = {}
+        left = list(partitions)
+        for patience_s in (FILTER_SEARCH_S, self._deadline.timeout_s):
+            found = await self._client.find_offsets(
+                dict.fromkeys(left, lower_ms),
+                isolation=self._options.isolation,
+                timeout_s=max(self._deadline.capped(patience_s).left_s, 0.001),
+            )
+            for tp, at in found.items():
+                if isinstance(at, OffsetTimestamp):
+                    firsts[tp] = None if at.offset == NO_OFFSET else at.offset
+                elif at.code is ErrorCode.CORRUPT_MESSAGE:
+                    log.warning("a filter by time saves nothing of %s: %s", tp, at)
+                    firsts[tp] = 0
+            left = [tp for tp in partitions if tp not in firsts]
+            if not left:
+                break
+        for tp in left:
+            value_or_raise(tp, found[tp])
+        return firsts
+
     async def _latest(
         self, partitions: Sequence[TopicPartition], narrowing: Narrowing
     ) -> dict[TopicPartition, int | None]:
@@ -182,6 +213,7 @@ class _ReadPlanner:
             self._client.cluster,
             {item.topic_partition: (item.start, item.end) for item in ranges if item.size > 0},
             self._deadline.capped(REMOTE_SEGMENTS_S),
+            topic_ids={item.topic_partition: item.topic_id for item in ranges},
             count_max=REMOTE_SEGMENTS_MAX,
         )
         errors = {tp: each for tp, each in found.items() if isinstance(each, KafkaError)}

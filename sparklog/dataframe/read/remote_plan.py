@@ -9,6 +9,7 @@ the index of the segment.  The last piece takes along what is on the brokers' di
 little: a task costs what reading 20 MB costs.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,6 +17,7 @@ from typing import Final
 from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
 from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.types import TopicPartition
 
 #: Most bytes of records that one task reads from the bucket, about.  Larger ranges are cut into
 #: tasks of equal size, so most tasks have half of it at least.
@@ -67,16 +69,28 @@ def cut_by_tier(
 def with_own_segments(
     ranges: Iterable[OffsetRange], count_max: int = PLANNED_SEGMENTS_MAX
 ) -> list[OffsetRange]:
-    """The ranges, each with no other segments than its own, and ``count_max`` of them together."""
-    left, found = count_max, []
-    for item in ranges:
-        if item.remote is not None and item.remote.end <= item.start:
-            item = replace(item, remote=None)
-        if item.remote is not None:
-            segments = tuple(s for s in item.remote.segments if _overlaps(s, item))[: max(left, 0)]
-            left -= len(segments)
-            item = replace(item, remote=replace(item.remote, segments=segments))
-        found.append(item)
+    """The ranges, each with no other segments than its own, and ``count_max`` of them together.
+
+    The oldest ranges of every partition come first: what they read may leave the log soon, and then
+    there are no URLs for it any more.
+    """
+    found = list(ranges)
+    before: Counter[TopicPartition] = Counter()
+    ages: list[tuple[int, int]] = []
+    for place, item in enumerate(found):
+        ages.append((before[item.topic_partition], place))
+        before[item.topic_partition] += 1
+    left = count_max
+    for _, place in sorted(ages):
+        item = found[place]
+        if item.remote is None:
+            continue
+        if item.remote.end <= item.start:
+            found[place] = replace(item, remote=None)
+            continue
+        segments = tuple(s for s in item.remote.segments if _overlaps(s, item))[: max(left, 0)]
+        left -= len(segments)
+        found[place] = replace(item, remote=replace(item.remote, segments=segments))
     return found
 
 

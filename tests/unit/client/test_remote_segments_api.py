@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -37,6 +38,7 @@ class Leader:
         )
 
     async def page(self, cluster: Any, connection: Any, tp: Any, topic: Any, span: Span, *_: Any):  # type: ignore[no-untyped-def]
+        assert topic == UUID(int=tp.partition)
         number, self.pages = self.pages, self.pages + 1
         if number in self.errors:
             raise self.errors[number]
@@ -56,7 +58,13 @@ class Leader:
             patch.setattr(remote_segments_api, "_local_starts", starts)
             patch.setattr(remote_segments_api, "_page", self.page)
             wanted = dict.fromkeys(partitions, (0, 9))
-            call = remote_segments(self, wanted, Deadline(10), count_max=100)  # type: ignore[arg-type]
+            call = remote_segments(
+                self,  # type: ignore[arg-type]
+                wanted,
+                Deadline(10),
+                topic_ids={tp: UUID(int=tp.partition) for tp in partitions},
+                count_max=100,
+            )
             return asyncio.run(call)
 
 

@@ -57,6 +57,7 @@ def resolved(
         (Bound(offsets={T0: -2}), None, 10),
         (AT_5, 12, 12),
         (AT_5, 3, 10),
+        (AT_5, 21, 20),  # of a transaction that was committed after the end was asked for
         (Bound(timestamps={T0: 5, T1: 7}), 12, 12),
     ],
 )

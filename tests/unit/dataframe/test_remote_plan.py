@@ -170,6 +170,17 @@ def test_a_plan_has_a_limited_number_of_urls() -> None:
     assert found == pieces
 
 
+def test_the_oldest_pieces_of_each_partition_have_urls_first() -> None:
+    """What they read may leave the log before their tasks begin."""
+    other = replace(span(0, 60), topic_partition=TopicPartition("t", 1))
+    there = remote(SEGMENTS, 60)
+    pieces = [piece for item in (span(0, 60), other) for piece in cut_by_tier(item, there, 100)]
+    found = with_own_segments(pieces, count_max=5)
+    counts = [len(each.remote.segments) for each in found if each.remote]
+    assert counts == [2, 1, 0, 0, 0, 2, 0, 0, 0, 0]
+    assert [each.start for each in found] == [each.start for each in pieces]
+
+
 @given(
     lengths=st.lists(st.integers(1, 40), max_size=8),
     data=st.data(),

@@ -82,6 +82,14 @@ def test_other_bytes_are_no_segment(data: bytes) -> None:
         SignedSegment.decode(whole.replace(b'"log":"https', b'"log":7,"x":"https'))
 
 
+@pytest.mark.parametrize("end", [b"", b"\xff", b"7}"])
+def test_an_error_about_damaged_bytes_shows_no_url(end: bytes) -> None:
+    whole = signed(SigningStore())[0].encode()
+    with pytest.raises(DecodeError) as caught:
+        SignedSegment.decode(whole[:-1] + end)
+    assert "seconds=60" not in str(caught.value)
+
+
 def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.MonkeyPatch) -> None:
     service = RemoteLogService(SigningStore(), open_file_half)
     partition = RemotePartition(UUID(int=5), 0)

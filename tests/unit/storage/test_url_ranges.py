@@ -1,14 +1,23 @@
 """Ranges by URL, from an HTTP server that answers as stores do, and as they should not."""
 
+import socket
 import traceback
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import MissingPathError
-from sparklog.storage_backends.url_ranges import TRIES, RefusedUrlError, UrlRanges
+from sparklog.storage_backends.url_ranges import (
+    TRIES,
+    UNREACHABLE_SECONDS,
+    RefusedUrlError,
+    UnreachableHosts,
+    UrlRanges,
+)
 from tests.support.free_ports import free_ports
 from tests.support.range_server import (
     HANG_UP,
@@ -198,3 +207,44 @@ def test_a_file_is_read_where_this_process_sees_it(tmp_path: Path, ranges: UrlRa
 def test_other_urls_are_refused(ranges: UrlRanges, url: str) -> None:
     with pytest.raises(StorageError, match="no URL of an object"):
         read(ranges, url, 0, 1)
+
+
+@contextmanager
+def silent_host() -> Iterator[str]:
+    """The URL of an object on a host that answers no connection, as behind a firewall."""
+    with socket.socket() as listening, ExitStack() as waiting:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        address = listening.getsockname()
+        for _ in range(3):  # they fill the queue, so that the next one is dropped
+            first = waiting.enter_context(socket.socket())
+            first.setblocking(False)
+            first.connect_ex(address)
+        yield f"http://127.0.0.1:{address[1]}/a/b.log"
+
+
+def test_a_host_that_does_not_answer_is_not_tried_again_for_a_while() -> None:
+    now_s = 0.0
+    unreachable = UnreachableHosts(lambda: now_s)
+
+    def error(**settings: Any) -> str:
+        with closing(UrlRanges(pause_seconds=0, seconds_max=0.05, **settings)) as ranges:
+            with pytest.raises(StorageError) as caught:
+                read(ranges, url, 0, 1)
+            return str(caught.value)
+
+    with silent_host() as url:
+        assert error(unreachable=unreachable).endswith("does not answer for 0.05 s")
+        assert error(unreachable=unreachable).endswith("did not answer for 0.05 s before")
+        now_s = UNREACHABLE_SECONDS
+        assert error(unreachable=unreachable).endswith("does not answer for 0.05 s")
+        assert "timed out" in error()  # those who share nothing try as often as always
+
+
+def test_a_host_that_refuses_a_connection_is_tried_again(server: RangeServer) -> None:
+    (port,) = free_ports(1)
+    unreachable = UnreachableHosts()
+    ranges = UrlRanges(pause_seconds=0, unreachable=unreachable)
+    with closing(ranges), pytest.raises(StorageError, match="refused"):
+        read(ranges, f"http://127.0.0.1:{port}/a/b.log", 0, 1)
+    assert ("http", f"127.0.0.1:{port}") not in unreachable

@@ -8,12 +8,13 @@ import pytest
 
 from sparklog.client import damaged_ranges
 from sparklog.dataframe.options import RemoteReads
+from sparklog.dataframe.read import read_planner
 from sparklog.errors import CorruptBatchError, ErrorCode
 from sparklog.remote_log import names
 from sparklog.storage_backends.base import StorageBackend
 from sparklog.storage_backends.registry import open_backend
 from sparklog.wire.protocol.messages.fetch import FetchPartition
-from tests.unit.executors.tiering.tiered_dataframes import filled, rows
+from tests.unit.executors.tiering.tiered_dataframes import after, filled, rows
 from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 #: The offsets of the second segment.
@@ -138,5 +139,27 @@ def test_a_dataframe_names_the_damage_or_leaves_it_out(
             assert found == [row for row in everything if row[0] not in case.left_out]
             span = f"offsets {case.left_out[0]} to {case.left_out[-1]} cannot be read"
             assert any(span in each for each in caplog.messages)
+
+    case.run(test)
+
+
+def test_damage_in_the_way_of_a_filter_by_time_costs_only_the_saving(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(damaged_ranges, "PROBE_S", 0.6)
+    monkeypatch.setattr(read_planner, "FILTER_SEARCH_S", 0.6)
+
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        case.break_object(tiered)
+        found = await rows(
+            tiered,
+            after(case.left_out.start + 0.5),
+            remote_reads=case.reads[0],
+            fail_on_corrupt_batch=False,
+            poll_timeout_ms=4_000,
+        )
+        wanted = [row for row in everything if row[0] > case.left_out[-1]]
+        assert found[-len(wanted) :] == wanted
 
     case.run(test)

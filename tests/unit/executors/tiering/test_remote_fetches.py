@@ -10,7 +10,7 @@ import pytest
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.tiering import remote_fetches
 from sparklog.executors.tiering.metrics import TieringMetrics
-from sparklog.executors.tiering.remote_fetches import RemoteFetches
+from sparklog.executors.tiering.remote_fetches import SENT_MAX, RemoteFetches
 from sparklog.remote_log.chunk_cache import ChunkCacheCounters, FilePiece
 from sparklog.remote_log.reading import RemoteRead
 from sparklog.storage_backends.memory import MemoryBackend
@@ -147,6 +147,21 @@ def test_what_was_read_before_the_log_was_truncated_is_read_again() -> None:
         case.partition.log.generation += 1
         assert await case.read(7) == BATCHES[7]
         assert case.bucket.calls[calls] == (7, 1, True)
+
+    run(test)
+
+
+def test_a_client_that_comes_back_again_and_again_has_the_file_checked() -> None:
+    """The file has gone bad since it was read, maybe: its bytes do not pass through the broker."""
+
+    async def test() -> None:
+        case = Case(Bucket())
+        for _ in range(SENT_MAX):
+            assert await case.read(0) == BATCHES[0]
+        await case.settle()
+        calls = len(case.bucket.calls)
+        assert await case.read(0) == BATCHES[0]
+        assert case.bucket.calls[calls:] == [(0, 1, True)]
 
     run(test)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import Filter, GreaterThanOrEqual, LessThan
+from pyspark.sql.datasource import Filter, LessThan
 
 from sparklog.dataframe.options import Bound, RemoteReads
 from sparklog.dataframe.read import read_planner
@@ -20,6 +20,7 @@ from tests.support.batches import batch
 from tests.support.waiting import until
 from tests.unit.executors.tiering.tiered_dataframes import (
     TRANSACTIONS,
+    after,
     at,
     filled,
     produce_transactions,
@@ -104,10 +105,6 @@ def test_bounds_by_time_are_found_in_the_bucket(store: Store) -> None:
             assert found == [row for row in everything if first <= row[0] < end]
 
     store.run(test)
-
-
-def after(second: float) -> Filter:
-    return GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(at(second) / 1000, UTC))
 
 
 def before(second: float) -> Filter:

@@ -5,9 +5,10 @@ Tasks run in a thread.
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from pyspark.sql.datasource import Filter
+from pyspark.sql.datasource import Filter, GreaterThanOrEqual
 
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.producer import Producer
@@ -71,6 +72,10 @@ async def filled(tiered: TieredRig) -> list[tuple[int, bytes]]:
 
 def at(second: float) -> int:
     return TIMESTAMP_MS + int(1000 * second)
+
+
+def after(second: float) -> Filter:
+    return GreaterThanOrEqual(("timestamp",), datetime.fromtimestamp(at(second) / 1000, UTC))
 
 
 async def produce_transactions(tiered: TieredRig) -> tuple[list[bytes], list[bytes]]:
