@@ -6,7 +6,9 @@ Owns: what a whole cluster is, and how it is tried.  Must not know what the chec
 import asyncio
 import random
 from contextlib import suppress
+from itertools import cycle
 
+from sparklog.client.admin import Admin
 from sparklog.client.cluster_client import ClusterClient
 from sparklog.client.data_client import DataClient
 from sparklog.client.replica_admin import ReplicaAdmin
@@ -56,8 +58,11 @@ async def revive(scene: Scene, name: str) -> None:
     """What only an operator can: give up the records of a partition of which no disk is left."""
     async with await scene.world.cluster_client(name) as cluster:
         for log in scene.kept_logs:
+            # A broker accepts one loss for each time that it is told of the partition anew.
+            accepted = cycle(("", str(tp_of(log))))
             while is_gone(scene, log) and not _is_led(scene, log):
                 await ask_unclean(scene, cluster, log)
+                await _accept_loss(scene, cluster, log, next(accepted))
                 await asyncio.sleep(1)
 
 
@@ -68,6 +73,16 @@ async def ask_unclean(scene: Scene, cluster: ClusterClient, log: LogId) -> None:
         await ReplicaAdmin(cluster, timeout_s=OPERATOR_TIMEOUT_S).elect_leaders(
             [tp_of(log)], ElectionType.UNCLEAN
         )
+
+
+async def _accept_loss(scene: Scene, cluster: ClusterClient, log: LogId, accepted: str) -> None:
+    """Let the only replica go on with an empty log: without it no replica is left to be elected."""
+    replicas = follow(scene.history)[log].state.replicas
+    if len(replicas) == 1:
+        with suppress(SparklogError):
+            await Admin(cluster, timeout_s=OPERATOR_TIMEOUT_S).alter_broker_configs(
+                replicas[0], {"lost.logs.accept": accepted}
+            )
 
 
 def is_gone(scene: Scene, log: LogId) -> bool:
