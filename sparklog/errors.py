@@ -5,6 +5,7 @@ in the package.  Rule: code raises ``KafkaError(code)``; only dispatch turns it 
 the client turns bytes back into it).  The world's failures are errors; our own bugs are asserts.
 """
 
+import errno
 from enum import IntEnum
 from typing import Any
 
@@ -296,6 +297,11 @@ class StorageError(SparklogError):
     """
 
     code: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk, or the quota of its user, has no room."""
+        return self.code in (errno.ENOSPC, errno.EDQUOT)
 
 
 class ChangedFileError(StorageError):

@@ -51,5 +51,12 @@ class DeletedSegments:
         return len(due)
 
     def _rename(self, path: str, due_ms: int) -> None:
-        self._half.rename(path, path + DELETED_SUFFIX)
-        self._due.append((due_ms, path + DELETED_SUFFIX))
+        """Rename a file; delete it at once where a full disk has no room for the longer name."""
+        try:
+            self._half.rename(path, path + DELETED_SUFFIX)
+        except StorageError as error:
+            if not error.is_full:
+                raise
+            self._half.delete(path)
+        else:
+            self._due.append((due_ms, path + DELETED_SUFFIX))

@@ -9,7 +9,7 @@ are in the bucket.
 """
 
 from sparklog.config import TopicConfig
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.deleted_segments import DeletedSegments
 from sparklog.executors.log.durable_log import DurableLog
 from sparklog.executors.log.log_loader import LoadedLog
@@ -123,8 +123,8 @@ class RetainedLog(DurableLog):
         else:
             limits = RetentionLimits.whole_log(config)
             count = self._count_deletable(limits, now_ms, stable_offset)
-        if count == len(self._segments):
-            self._roll(self.log_end_offset, now_ms)
+        if count == len(self._segments) and not self._has_rolled(now_ms):
+            count -= 1
         if count and config.leaves_remote_storage and not is_tiered:
             self.advance_log_start(self._segments[count].base_offset)
             count = self._count_deletable(NO_LIMITS, now_ms, stable_offset, noted_log_start)
@@ -138,6 +138,17 @@ class RetainedLog(DurableLog):
                 self._log_start_offset = max(self._log_start_offset, first)
         self.leader_epochs.truncate_from_start(self._log_start_offset, self.log_end_offset)
         return count
+
+    def _has_rolled(self, now_ms: int) -> bool:
+        """Roll, so that all segments can go; False if the disk has no room for another one before
+        the first ones are gone.  Raises StorageError."""
+        try:
+            self._roll(self.log_end_offset, now_ms)
+        except StorageError as error:
+            if not error.is_full or len(self._segments) == 1:
+                raise
+            return False
+        return True
 
     def roll_expired(self, now_ms: int, stable_offset: int) -> bool:
         """Roll the active segment of a tiered log that is older than ``segment.ms``, or that the

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sparklog.errors import DecodeError, StartError, StorageError
 from sparklog.executors.log import decode_offsets, encode_offsets
+from sparklog.executors.log_dirs.checkpoint_reserve import CheckpointReserve
 from sparklog.storage_backends.base import FileHalf, Lock, MissingPathError
 from sparklog.types import NO_BROKER_EPOCH, TopicPartition
 
@@ -140,6 +141,7 @@ class BrokerDir:
         self.local_log_starts: dict[TopicPartition, int] = {}
         self.partition_names: tuple[str, ...] = ()
         self._has_local_log_starts = False
+        self._reserve = CheckpointReserve(half, path)
         self._lock = lock
 
     @property
@@ -201,15 +203,44 @@ class BrokerDir:
 
         The log starts come first: deletion moves the recovery point together with a log start, so a
         start must not find the new recovery point without the new log start.
-        """
-        self._write_offsets(LOG_STARTS, offsets.log_starts)
-        if offsets.local_log_starts or self._has_local_log_starts:
-            self._has_local_log_starts = True
-            self._write_offsets(LOCAL_LOG_STARTS, offsets.local_log_starts)
-        self._write_offsets(RECOVERY_POINTS, offsets.recovery_points)
 
-    def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        self.half.put(f"{self.path}/{name}", encode_offsets(dict(sorted(offsets.items()))))
+        On a full disk they are written into the reserve in place of their files, because whatever
+        frees the disk waits for them.
+        """
+        self._has_local_log_starts |= bool(offsets.local_log_starts)
+        checkpoints = self._encode(offsets)
+        try:
+            for name, data in checkpoints.items():
+                self.half.put(f"{self.path}/{name}", data)
+        except StorageError as error:
+            if not error.is_full or not self._write_reserve(checkpoints):
+                raise
+        else:
+            self._reserve.make_ready(checkpoints)
+
+    def _encode(self, offsets: LogOffsets) -> dict[str, bytes]:
+        """The contents of the checkpoints by name, in the order in which they are written."""
+        offsets_by_name = {LOG_STARTS: offsets.log_starts}
+        if self._has_local_log_starts:
+            offsets_by_name[LOCAL_LOG_STARTS] = offsets.local_log_starts
+        offsets_by_name[RECOVERY_POINTS] = offsets.recovery_points
+        return {
+            name: encode_offsets(dict(sorted(each.items())))
+            for name, each in offsets_by_name.items()
+        }
+
+    def _write_reserve(self, checkpoints: Mapping[str, bytes]) -> bool:
+        """Write the checkpoints into the reserve; False if it has no room."""
+        was_used = self._reserve.is_used
+        if not self._reserve.write(checkpoints):
+            return False
+        if not was_used:
+            logger.warning("the disk of %s is full: its reserve has the checkpoints", self.location)
+        for name in checkpoints:
+            # A file counts more than the reserve.  The files go in the order of the writes.
+            self.half.delete(f"{self.path}/{name}")
+            self.half.flush_folder(self.path)
+        return True
 
     def write_clean_marker(self, broker_epoch: int) -> None:
         """Write the clean-shutdown file, the last step of a stop (``CleanShutdownFileHandler``)."""
@@ -261,10 +292,13 @@ class BrokerDir:
         self.partition_names = tuple(partition_names)
 
     def _read_notes(self) -> None:
+        self._reserve.load()
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
         self.log_starts = self._read_offsets(LOG_STARTS)
         self.local_log_starts = self._read_offsets(LOCAL_LOG_STARTS)
         self._has_local_log_starts = bool(self.local_log_starts)
+        if not self._reserve.exists:
+            self._reserve.make_ready(self._encode(self.noted))
         marker = f"{self.path}/{CLEAN_MARKER}"
         self.clean = self.half.exists(marker)
         if self.clean:
@@ -276,10 +310,13 @@ class BrokerDir:
 
     def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
         path = f"{self.path}/{name}"
-        if not self.half.exists(path):
+        data = self.half.read_if_there(path)
+        if data is None:
+            data = self._reserve.contents.get(name)
+        if data is None:
             return {}
         try:
-            return decode_offsets(self.half.read(path))
+            return decode_offsets(data)
         except DecodeError as error:
             # Recovery then reads more than it must, and records that DeleteRecords hid inside a
             # segment are visible again (as in Kafka); no record is lost.  The files of a tiered log

@@ -16,7 +16,6 @@ only the bytes that they ask for, and a chunk is tried now and then.  A full dis
 what the cache has on it, for the log beside it.
 """
 
-import errno
 import logging
 import re
 import secrets
@@ -54,7 +53,6 @@ ReadInto: TypeAlias = Callable[[str, int, memoryview], int]
 #: Carries work out later, in any thread, as ``Executor.submit`` does.
 Submit: TypeAlias = Callable[[Callable[[], None]], object]
 
-_FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 _FILE_NAME: Final = re.compile(r"[0-9a-f]{16}\.chunk", re.ASCII)
 
 
@@ -448,7 +446,7 @@ class ChunkCache:
             written = True
         except StorageError as error:
             self._report(error)
-            is_full = error.code in _FULL
+            is_full = error.is_full
         finally:
             with self._guard:
                 self._disk_takes_chunks = written

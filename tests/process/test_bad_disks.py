@@ -1,9 +1,12 @@
 """Disks that are full, read-only or not there: what is said, and that nothing is lost by it."""
 
+import os
+import re
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,12 @@ import pytest
 from sparklog.errors import ErrorCode
 from sparklog.wire.protocol.messages.create_topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from sparklog.wire.protocol.messages.metadata import MetadataRequest
-from sparklog.wire.records.builder import Record, encode_batch
+from sparklog.wire.protocol.messages.metadata import MetadataRequest, MetadataResponseBroker
+from sparklog.wire.records.builder import Record, decode_records, encode_batch
 from tests.support.raw_wire import RawWire
 from tests.support.served import ServedCluster
 
@@ -23,6 +27,7 @@ pytestmark = pytest.mark.process
 
 DISK_MIB, BALLAST_MIB = 12, 8
 VALUE_BYTES = 100_000
+SECONDS_MAX = 120
 FULL = "the disk is full; free space or move the data to a larger disk"
 Start = Callable[..., ServedCluster]
 
@@ -85,8 +90,9 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[ServedCluster] = []
 
-    def start(data_dir: Path, *before: str) -> ServedCluster:
-        served = ServedCluster(data_dir, brokers=1, before=before, errors=tmp_path / "errors")
+    def start(data_dir: Path, *before: str, options: Sequence[str] = ()) -> ServedCluster:
+        errors = tmp_path / "errors"
+        served = ServedCluster(data_dir, *options, brokers=1, before=before, errors=errors)
         started.append(served)
         return served
 
@@ -95,8 +101,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         served.kill()
 
 
-def create(wire: RawWire, name: str) -> CreatableTopicResult:
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+def create(wire: RawWire, name: str, **configs: str) -> CreatableTopicResult:
+    settings = tuple(
+        CreatableTopicConfig(name=key.replace("_", "."), value=value)
+        for key, value in configs.items()
+    )
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, configs=settings)
     [result] = wire.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=60_000), 7).topics
     found: CreatableTopicResult = result
     return found
@@ -104,9 +114,16 @@ def create(wire: RawWire, name: str) -> CreatableTopicResult:
 
 def broker_of(served: ServedCluster, topic: str) -> RawWire:
     """A connection to the broker, which leads the topic."""
-    with RawWire(served.bootstrap) as wire:
-        nodes = wire.ask(MetadataRequest(topics=()), 9).brokers
-    [broker] = [node for node in nodes if node.node_id]
+    brokers: list[MetadataResponseBroker] = []
+
+    def is_registered() -> bool:
+        with RawWire(served.bootstrap) as wire:
+            nodes = wire.ask(MetadataRequest(topics=()), 9).brokers
+        brokers.extend(node for node in nodes if node.node_id)
+        return bool(brokers)
+
+    wait_until(is_registered)
+    [broker] = brokers
     connection = RawWire(f"{broker.host}:{broker.port}")
     while connection.fetch(topic)[0]:
         time.sleep(0.01)
@@ -129,6 +146,28 @@ def fill(wire: RawWire, topic: str) -> tuple[list[bytes], str]:
         assert answer.base_offset == len(acknowledged)
         acknowledged.append(sent)
     raise AssertionError("the disk was never full")
+
+
+def read_all(wire: RawWire, topic: str, count: int) -> list[bytes | None]:
+    """The values of so many records; those in the bucket take a while."""
+    found: list[bytes | None] = []
+
+    def is_complete() -> bool:
+        code, records = wire.fetch(topic, len(found), max_wait_ms=1000)
+        assert code == 0
+        decoded = decode_records(records, partial_tail=True)
+        found.extend([record.value for record in decoded if record.offset >= len(found)])
+        return len(found) >= count
+
+    wait_until(is_complete)
+    return found
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers(
@@ -181,6 +220,56 @@ def test_what_was_acknowledged_survives_a_stop_on_a_full_disk(
     served = start(disk.folder / "data", *disk.inside)
     with broker_of(served, "t") as wire:
         assert wire.values("t") == acknowledged
+    assert served.stop() == 0
+
+
+def test_a_full_disk_takes_records_again_once_the_bucket_is_back(
+    disk: SmallDisk, start: Start, tmp_path: Path
+) -> None:
+    """What is in the bucket leaves a disk without a free block, and nobody has to help."""
+    bucket, away, logs = tmp_path / "bucket", tmp_path / "away", tmp_path / "logs"
+    bucket.mkdir()
+    logs.mkdir()
+    disk.run("mkdir", str(disk.folder / "data"))
+    disk.run("ln", "-s", str(logs), str(disk.folder / "data/logs"))
+    options = ["--journal-dir", str(tmp_path / "journal"), "--remote-dir", str(bucket)]
+    for setting in (
+        "remote.log.manager.task.interval.ms=500",
+        "log.retention.check.interval.ms=500",
+        "log.flush.offset.checkpoint.interval.ms=500",
+    ):
+        options += ["--set", setting]
+    disk.take_space()
+    served = start(disk.folder / "data", *disk.inside, options=options)
+    with RawWire(served.bootstrap) as node_0:
+        tiered = create(
+            node_0,
+            "t",
+            remote_storage_enable="true",
+            segment_bytes="300000",
+            local_retention_bytes="300000",
+            retention_ms="-1",
+            file_delete_delay_ms="0",
+        )
+        assert tiered.error_code == 0
+    with broker_of(served, "t") as wire:
+        bucket.rename(away)
+        acknowledged, _ = fill(wire, "t")
+        assert len(acknowledged) > 10
+    disk.take_the_rest()
+    reserve_is_used = "the disk of .* is full: its reserve has the checkpoints"
+    wait_until(lambda: re.search(reserve_is_used, (logs / "broker-1.log").read_text()))
+    killed = served.broker_pids()
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: served.broker_pids() - killed)
+    away.rename(bucket)
+    with broker_of(served, "t") as wire:
+        sent = value(len(acknowledged))
+        records = encode_batch([Record(value=sent)])
+        wait_until(lambda: not wire.produce("t", records, acks=-1).error_code)
+        acknowledged.append(sent)
+        assert read_all(wire, "t", len(acknowledged)) == acknowledged
     assert served.stop() == 0
 
 

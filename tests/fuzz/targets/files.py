@@ -22,6 +22,7 @@ from sparklog.executors.log.producer_snapshot import (
 from sparklog.executors.log.time_index import unpack_time_index
 from sparklog.executors.log.txn_index import unpack_txn_index
 from sparklog.executors.log_dirs.broker_dir import MetaProperties
+from sparklog.executors.log_dirs.checkpoint_reserve import decode_slot, encode_slot
 from sparklog.metadata import (
     BrokerIdAssigned,
     ClusterCreated,
@@ -161,6 +162,28 @@ def _checkpoints() -> Iterator[bytes]:
     yield checkpoint.encode_offsets({TopicPartition("a.b-c", 0): 5, TopicPartition("d", 3): 2**62})
 
 
+def _reserve_slot(data: bytes) -> None:
+    sequence, checkpoints = decode_slot(data)
+    assert decode_slot(encode_slot(sequence, checkpoints)) == (sequence, checkpoints)
+
+
+def _reserve_slot_with_crc(data: bytes) -> None:
+    """With the sizes and the CRC made right."""
+    body = struct.pack(">QI", 5, len(data)) + data
+    _reserve_slot(struct.pack(">I", crc32c(body)) + body)
+
+
+def _reserve_slots() -> Iterator[bytes]:
+    checkpoints = list(_checkpoints())
+    yield encode_slot(1, {})
+    yield encode_slot(2, {"log-start": checkpoints[2], "recovery-point": checkpoints[3]})
+
+
+def _reserve_slot_bodies() -> Iterator[bytes]:
+    for slot in _reserve_slots():
+        yield slot[16:]
+
+
 def _meta_properties(data: bytes) -> None:
     meta = MetaProperties.decode(data)
     assert MetaProperties.decode(meta.encode()) == meta
@@ -238,6 +261,12 @@ TARGETS = [
     Target(name="snapshot-entries", decode=_snapshot_with_crc, seeds=_snapshot_bodies),
     Target(name="epoch-checkpoint", decode=_epochs, seeds=_checkpoints),
     Target(name="offset-checkpoint", decode=_offsets, seeds=_checkpoints),
+    Target(name="checkpoint-reserve", decode=_reserve_slot, seeds=_reserve_slots),
+    Target(
+        name="checkpoint-reserve-values",
+        decode=_reserve_slot_with_crc,
+        seeds=_reserve_slot_bodies,
+    ),
     Target(name="meta-properties", decode=_meta_properties, seeds=_metas),
     Target(name="partition-metadata", decode=_partition_metadata, seeds=_partition_metadatas),
     Target(name="journal", decode=_journal, seeds=_commits, errors=(JournalError,)),

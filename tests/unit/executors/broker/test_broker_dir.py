@@ -262,6 +262,7 @@ def test_half_written_files_of_a_killed_predecessor_are_removed(tmp_path: Path) 
         half, "broker-1", cluster_id="c", node_id=1, new=False, new_id=DIRECTORY
     ).release()
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [
+        ".checkpoint-reserve",
         ".lock",
         "meta.properties",
         "partition.metadata",

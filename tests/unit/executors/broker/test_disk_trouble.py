@@ -76,7 +76,7 @@ def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
         await rig.leads(1)
         await client.produce("t", batch(b"a"))
         await client.produce("t", batch(b"b"))
-        rig.disk.faults.capacity_bytes = 0
+        rig.disk.faults.read_only = True
         for _ in range(2):
             assert await delete(client, 1) == ErrorCode.KAFKA_STORAGE_ERROR
             (partition,) = rig.brokers[1].replica_manager

@@ -1,11 +1,14 @@
+import errno
 from contextlib import suppress
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.retention import RetentionLimits, count_deletable
+from sparklog.storage_backends.base import storage_error
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import Desk, fill, first_since, put, read_all
 
@@ -244,3 +247,38 @@ def test_a_deletion_that_fails_is_done_the_next_time(suffix: str) -> None:
     log.close(0)
     desk.open(clean=True)
     assert f"{0:020d}.index" not in desk.names()
+
+
+def test_a_full_disk_without_room_for_another_segment_loses_all_but_the_last() -> None:
+    backend = MemoryBackend()
+    log = Desk(half=backend).open(retention_bytes=0, file_delete_delay_ms=0)
+    fill(log, 60)
+    last = log.segments[-1].base_offset
+    backend.disk.fill_after(0)
+    assert log.delete_old_segments(0, 60) == 2
+    assert [segment.base_offset for segment in log.segments] == [last]
+    assert log.log_start_offset == last
+    backend.disk.fill_after(0)
+    with pytest.raises(StorageError):
+        log.delete_old_segments(0, 60)
+    log.purge_deleted(1)
+    assert log.delete_old_segments(0, 60) == 1
+    assert log.log_start_offset == 60
+    put(log, 0)
+    log.check_invariants()
+
+
+def test_a_full_disk_without_room_for_longer_names_loses_the_files_at_once() -> None:
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open(file_delete_delay_ms=1000)
+    fill(log, 60)
+    second = log.segments[1].base_offset
+    log.advance_log_start(second)
+    full = storage_error("rename", "x", OSError(errno.ENOSPC, "full"))
+    with patch.object(backend, "rename", side_effect=full):
+        assert log.delete_old_segments(0, 60) == 1
+    assert f"{0:020d}.log" not in desk.names()
+    assert [name for name in desk.names() if name.startswith("0" * 20)] == []
+    assert log.purge_deleted(2000) == 0
+    assert [record.offset for record in read_all(log)] == list(range(second, 60))
