@@ -23,6 +23,7 @@ from sparklog.executors.log.dump import (
     marker_of,
 )
 from sparklog.executors.log.file_cache import FileCache
+from sparklog.executors.log.flush import PostponedFlushError
 from sparklog.executors.log.log import Log, LogRead
 from sparklog.executors.log.log_damage import Suspicion
 from sparklog.executors.log.names import LOG_SUFFIX, PARTITION_METADATA
@@ -69,6 +70,7 @@ __all__ = [
     "LogRead",
     "Loss",
     "Measuring",
+    "PostponedFlushError",
     "PresenceCheck",
     "ProducerSnapshotEntry",
     "RangeRepair",

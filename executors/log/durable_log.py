@@ -84,7 +84,7 @@ class DurableLog:
 
     def start_flush(self, now_ms: int, *, force: bool = False) -> FlushJob | None:
         """The job that flushes up to the log's end.  ``run`` the job in any thread, then pass it to
-        ``finish_flush`` or ``fail_flush``.
+        ``finish_flush``, ``postpone_flush`` or ``fail_flush``.
 
         Returns None without ``force`` if no flush is due, and also during another job, a truncation
         or a replacement of segments.
@@ -107,6 +107,11 @@ class DurableLog:
         self._flush.finished(job, self.log_end_offset)
         if job.epochs is not None and job.epochs == self.leader_epochs.encode():
             self.leader_epochs.dirty = False
+
+    def postpone_flush(self, job: FlushJob) -> None:
+        """Take a job that raised PostponedFlushError: the next flush does everything again."""
+        self._flush.postponed(job)
+        self._roller.names_changed = self._roller.names_changed or job.flush_names
 
     def fail_flush(self, job: FlushJob, error: StorageError) -> None:
         """Take a failed job: the state of the disk is unknown, so the log goes offline."""

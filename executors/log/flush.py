@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparklog.config import TopicConfig
-from sparklog.errors import LostLogError
+from sparklog.errors import LostLogError, StorageError
 from sparklog.executors.log.epoch_cache import EpochCache
 from sparklog.executors.log.names import EPOCH_CHECKPOINT
 from sparklog.executors.log.segment import Segment
@@ -21,6 +21,13 @@ from sparklog.types import MAX_INT64, NO_OFFSET
 
 #: The value of ``flush.messages`` and ``flush.ms`` that leaves durability to replication.
 NEVER: Final = MAX_INT64
+
+
+class PostponedFlushError(StorageError):
+    """A full disk has no room for the leader epochs.
+
+    Nothing is unknown about the log, but its recovery point must not advance without its epochs.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +54,8 @@ class FlushJob:
     def run(self) -> None:
         """Flush the files.  Blocks; uses nothing but the files, so any thread may call it.
 
-        Raises StorageError, and ChangedFileError where a log file is shorter than it was.
+        Raises StorageError, PostponedFlushError if the job must be made again, and ChangedFileError
+        where a log file is shorter than it was.
         """
         for path in self.paths:
             try:
@@ -62,9 +70,17 @@ class FlushJob:
             finally:
                 handle.close()
         if self.epochs is not None:
-            self.half.put(f"{self.partition_dir}/{EPOCH_CHECKPOINT}", self.epochs)
+            self._save_epochs(self.epochs)
         if self.flush_names:
             self.half.flush_folder(self.partition_dir)
+
+    def _save_epochs(self, epochs: bytes) -> None:
+        try:
+            self.half.put(f"{self.partition_dir}/{EPOCH_CHECKPOINT}", epochs)
+        except StorageError as error:
+            if not error.is_full:
+                raise
+            raise PostponedFlushError(str(error)) from error
 
 
 class FlushState:
@@ -124,6 +140,10 @@ class FlushState:
             self.unflushed_since_ms = None
         else:
             self.unflushed_since_ms = job.started_ms
+
+    def postponed(self, job: FlushJob) -> None:
+        self.in_flight = False
+        self.indexes_pending = self.indexes_pending or bool(job.sealed)
 
     def loss(self, job: FlushJob, segments: SegmentList) -> LostLogError | None:
         """The error if a job missed a file that the log still needs."""

@@ -10,10 +10,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from sparklog.errors import StorageError
+from sparklog.executors.log import PostponedFlushError
 from sparklog.executors.partition import Effect, Partition
 from sparklog.executors.purgatory import Timer, Timers
 from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
+
+#: The pause in milliseconds before a flush for which the disk had no room is made again.
+POSTPONED_MS = 5_000
 
 logger = logging.getLogger(__name__)
 
@@ -75,12 +79,16 @@ class LogFlusher:
         self._running[partition.topic_partition] = task
 
     async def _flush(self, partition: Partition) -> None:
-        log = partition.log
+        log, is_postponed = partition.log, False
         job = log.start_flush(self._now_ms(), force=partition.flush_pending)
         try:
             if job is not None:
                 try:
                     await run_blocking(job.run)
+                except PostponedFlushError as error:
+                    logger.warning("a flush of %s waits: %s", partition.topic_partition, error)
+                    log.postpone_flush(job)
+                    is_postponed = True
                 except Exception as error:
                     # After any error the content of the disk is unknown, so the flush must fail.
                     logger.error("%s goes offline: %s", partition.topic_partition, error)
@@ -93,5 +101,8 @@ class LogFlusher:
                     self._on_failed_flush(partition.topic_partition)
         finally:
             del self._running[partition.topic_partition]
+        if is_postponed:
+            self.plan(partition, self._now_ms() + POSTPONED_MS)
+            return
         # Also without a job: the loop's timers and the deadline use different clocks.
         self._carry_out(partition.flushed(self._now_ms()))

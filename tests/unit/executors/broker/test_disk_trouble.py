@@ -1,10 +1,15 @@
 """A disk that refuses writes: the code for clients, the reason for whoever runs the broker."""
 
+import errno
+
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.replica_manager import storage_errors
+from sparklog.executors.log.names import EPOCH_CHECKPOINT
+from sparklog.executors.replica_manager import log_flusher, storage_errors
 from sparklog.executors.replica_manager.storage_errors import PERIOD_MS, StorageErrorLogger
+from sparklog.storage_backends.base import storage_error
+from sparklog.storage_backends.memory import MemoryBackend
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -84,6 +89,36 @@ def test_a_deletion_that_cannot_be_written_down_is_not_seen() -> None:
         rig.disk.faults.clear()
         assert await delete(client, 1) == ErrorCode.NONE
         assert partition.log.log_start_offset == 1
+
+    run(test)
+
+
+def test_a_flush_waits_for_room_for_the_leader_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log stays online: nothing is unknown about it, and only retention may free the disk."""
+    monkeypatch.setattr(log_flusher, "POSTPONED_MS", 20)
+
+    async def test(rig: Rig) -> None:
+        await rig.start_broker()
+        client = await rig.client()
+        await client.create_topic("t", flush_messages="1")
+        await rig.leads(1)
+        full = storage_error("write", "x", OSError(errno.ENOSPC, "full"))
+        refused = 0
+        put = MemoryBackend.put
+
+        def put_nothing(half: MemoryBackend, path: str, data: bytes) -> None:
+            nonlocal refused
+            if path.endswith(EPOCH_CHECKPOINT) and refused < 5:
+                refused += 1
+                raise full
+            put(half, path, data)
+
+        monkeypatch.setattr(MemoryBackend, "put", put_nothing)
+        assert (await client.produce("t", batch(b"a"))).error_code == 0
+        assert refused == 5
+        (partition,) = rig.brokers[1].replica_manager
+        assert (partition.log.offline, partition.log.recovery_point) == (None, 1)
+        assert rig.disk.read(f"broker-1/t-0/{EPOCH_CHECKPOINT}") == b"0\n1\n0 0\n"
 
     run(test)
 

@@ -2,7 +2,7 @@ import pytest
 
 from sparklog.config import TopicConfig
 from sparklog.errors import StorageError
-from sparklog.executors.log.flush import FlushState
+from sparklog.executors.log.flush import FlushState, PostponedFlushError
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.executors.log.log_fixtures import PARTITION_DIR, Desk, fill, put, read_all
 
@@ -154,6 +154,36 @@ def test_a_failed_flush_takes_the_log_offline() -> None:
     with pytest.raises(StorageError, match="offline"):
         log.close(0)
     log.close(0, clean=False)
+
+
+def test_a_flush_without_room_for_the_leader_epochs_is_made_again() -> None:
+    backend = MemoryBackend()
+    desk = Desk(half=backend)
+    log = desk.open()
+    for _ in range(40):
+        put(log, 1, leader_epoch=3)
+    segments = len(log.segments)
+    assert segments > 1
+    backend.disk.fill_after(0)
+    for _ in range(2):
+        job = log.start_flush(0)
+        assert job is not None
+        with pytest.raises(PostponedFlushError):
+            job.run()
+        log.postpone_flush(job)
+        assert (log.offline, log.recovery_point) == (None, 0)
+        assert log.flush_due(0)
+    backend.faults.clear()
+    job = log.start_flush(0)
+    assert job is not None
+    job.run()
+    log.finish_flush(job, 0)
+    assert log.recovery_point == 40
+    assert not log.flush_due(10**12)
+    backend.crash(lose_names=True)
+    log = desk.open(recovery_point=40)
+    assert (len(log.segments), log.leader_epochs.latest_epoch) == (segments, 3)
+    assert log.recovery.segments_recovered == 1
 
 
 def test_a_flush_of_what_retention_deleted_meanwhile_is_fine() -> None:
