@@ -312,12 +312,20 @@ class ObjectStore(StorageBackend):
         self, method: str, *arguments: Any, seconds_max: float = OPERATION_SECONDS_MAX, **named: Any
     ) -> Any:
         """Run one operation of the file system, with a time limit if it is asynchronous."""
+        return self._call_of(
+            self._file_system, method, *arguments, seconds_max=seconds_max, **named
+        )
+
+    @staticmethod
+    def _call_of(
+        file_system: Any, method: str, *arguments: Any, seconds_max: float, **named: Any
+    ) -> Any:
         from fsspec.asyn import AsyncFileSystem, sync
 
-        if not isinstance(self._file_system, AsyncFileSystem):
-            return getattr(self._file_system, method)(*arguments, **named)
-        work = getattr(self._file_system, f"_{method}")
-        return sync(self._file_system.loop, work, *arguments, timeout=seconds_max, **named)
+        if not isinstance(file_system, AsyncFileSystem):
+            return getattr(file_system, method)(*arguments, **named)
+        work = getattr(file_system, f"_{method}")
+        return sync(file_system.loop, work, *arguments, timeout=seconds_max, **named)
 
     @contextmanager
     def _storage_errors(self, action: str, key: str) -> Iterator[None]:

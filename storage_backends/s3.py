@@ -11,6 +11,7 @@ options take precedence over both.
 """
 
 import inspect
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,9 @@ REQUEST_TRIES = 3
 ANSWER_TRIES = 2
 CONNECT_SECONDS_MAX = 5
 READ_SECONDS_MAX = 10
+#: The same for the completion of an upload, which a store may take minutes for.  The time limit of
+#: the request, which grows with the size of the object, ends earlier (36 minutes for 2 GiB).
+COMPLETION_READ_SECONDS_MAX = 3600
 #: Attempts of a write that conflicts with another one, and the base of the doubling pauses.
 CONFLICT_TRIES = 8
 CONFLICT_PAUSE_SECONDS = 0.02
@@ -39,6 +43,8 @@ PRESIGN_SECONDS_MAX = 7 * 24 * 3600
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 def open_url(url: str, options: Mapping[str, Any]) -> "S3Store":
     """``s3://BUCKET`` or ``s3://BUCKET/FOLDER``; ``options`` are those of ``S3FileSystem``."""
@@ -46,10 +52,20 @@ def open_url(url: str, options: Mapping[str, Any]) -> "S3Store":
     if len(bucket) < 3:
         raise StorageError(f"{url!r} names no bucket; write s3://BUCKET or s3://BUCKET/FOLDER")
     root = "/".join((bucket, *path_parts(folder)))
-    return S3Store(f"s3://{root}", _file_system(url, options), root)
+
+    def open_for_completions(session: Any) -> Any:
+        return _file_system(url, options, COMPLETION_READ_SECONDS_MAX, session)
+
+    return S3Store(f"s3://{root}", _file_system(url, options), root, open_for_completions)
 
 
-def _file_system(url: str, options: Mapping[str, Any]) -> Any:
+def _file_system(
+    url: str,
+    options: Mapping[str, Any],
+    read_seconds_max: float | None = None,
+    session: Any | None = None,
+) -> Any:
+    """The file system of s3fs.  ``read_seconds_max`` takes precedence over the options."""
     try:
         from s3fs import S3FileSystem
     except ImportError as error:
@@ -69,10 +85,14 @@ def _file_system(url: str, options: Mapping[str, Any]) -> Any:
         "signature_version": "s3v4",
         **given.get("config_kwargs", {}),
     }
+    if read_seconds_max is not None:
+        config["read_timeout"] = read_seconds_max
     _check_config(url, config)
     # With a concurrency of 1, s3fs needs one request per read and does not ask for the size first.
     defaults = {"max_concurrency": 1}
     own = {"config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
+    if session is not None:
+        own["session"] = session
     try:
         made = S3FileSystem(**{**defaults, **given, **own})
     except (TypeError, ValueError, KeyError) as error:
@@ -92,15 +112,23 @@ def _check_config(url: str, config: Mapping[str, Any]) -> None:
 
 
 class S3Store(ObjectStore):
-    """A folder of a bucket."""
+    """A folder of a bucket.
+
+    ``open_for_completions`` makes a file system that waits longer for an answer, from the session
+    of the other one.
+    """
 
     atomic_put_if_absent = True
 
-    def __init__(self, url: str, file_system: Any, root: str) -> None:
+    def __init__(
+        self, url: str, file_system: Any, root: str, open_for_completions: Callable[[Any], Any]
+    ) -> None:
         super().__init__(url, file_system, root)
+        self._open_for_completions = open_for_completions
+        self._for_completions: Any = None
         # s3fs adds these to requests (encryption, storage class, ACL), but not to URLs.
-        extra = getattr(file_system, "s3_additional_kwargs", None)
-        self._signed_writes = SignedWrites(self._sign, enabled=not extra)
+        self._extra: Mapping[str, Any] = getattr(file_system, "s3_additional_kwargs", None) or {}
+        self._signed_writes = SignedWrites(self._sign, enabled=not self._extra)
 
     def proves_put_if_absent(self) -> bool:
         """Try the condition on a temporary object, because old stores accept it and ignore it."""
@@ -175,11 +203,19 @@ class S3Store(ObjectStore):
                 with self._storage_errors("write", key):
                     upload.add(part)
             with self._storage_errors("write", key):
-                self._without_conflict(upload.complete)
+                self._complete(upload)
         except BaseException:
             upload.abort()
             raise
         return upload.size
+
+    def _complete(self, upload: MultipartUpload) -> None:
+        try:
+            self._without_conflict(upload.complete)
+        except Exception as error:
+            if not upload.is_complete():
+                raise
+            log.info("%s: an upload is complete, after the answer: %s", self.url, error)
 
     def _upload_whole(self, key: str, data: Buffer) -> None:
         bucket, name = _bucket_and_key(key)
@@ -192,7 +228,22 @@ class S3Store(ObjectStore):
 
     def _request(self, method: str, /, *, size: int = 0, **parameters: Any) -> Any:
         limit = transfer_seconds_max(size)
-        return self._call("call_s3", method, seconds_max=limit, **parameters)
+        file_system = self._file_system
+        if method == "complete_multipart_upload":
+            file_system = self._completion_file_system()
+        if "Metadata" in parameters:
+            parameters["Metadata"] = {**self._extra.get("Metadata", {}), **parameters["Metadata"]}
+        return self._call_of(file_system, "call_s3", method, seconds_max=limit, **parameters)
+
+    def _completion_file_system(self) -> Any:
+        """The file system for completions, made at the first use.
+
+        Most releases of botocore take the time limit of an answer for a client, not for a request.
+        Credentials, and most of the memory of a client, are those of the session.
+        """
+        if self._for_completions is None:
+            self._for_completions = self._open_for_completions(self._file_system.session)
+        return self._for_completions
 
     def _create(self, key: str, data: bytes) -> bool:
         try:

@@ -6,9 +6,14 @@ a request is sent, or how errors are translated: both come from the store.
 The parts of an unfinished upload take space and no listing of objects shows them.  An upload that
 fails is aborted.  A killed process leaves its upload behind, until ``abort_uploads``, or until a
 lifecycle rule of the bucket (AbortIncompleteMultipartUpload) removes it.
+
+Each upload gives its object a mark of its own, as metadata.  The mark tells the object of a
+completion without an answer from an older object of the same name, whose size may be the same.  An
+ETag does not: it is no hash of the parts in buckets with encryption by KMS, and in some stores.
 """
 
 import logging
+import secrets
 from typing import Any, Protocol
 
 from sparklog.storage_backends.base import Buffer
@@ -21,6 +26,8 @@ log = logging.getLogger(__name__)
 _NO_LISTING = (403, 405, 501)
 #: Statuses of a store that knows no checksums of parts.
 _NO_CHECKSUMS = (400, 501)
+#: The name of the mark in the metadata of an object (the header ``x-amz-meta-sparklog-upload``).
+MARK = "sparklog-upload"
 
 
 class Request(Protocol):
@@ -36,15 +43,18 @@ class MultipartUpload:
         """Begin an upload to the object ``key`` of ``bucket``, by ``signed`` writes if possible."""
         self._request = request
         self._name = f"{bucket}/{key}"
+        self._mark = secrets.token_hex(16)
         place: dict[str, Any] = {"Bucket": bucket, "Key": key}
+        about = {**place, "Metadata": {MARK: self._mark}}
         begun: Any = None
         if not signed.are_paused:
-            begun = _begin_with_checksums(request, place)
+            begun = _begin_with_checksums(request, about)
             if begun is None:
                 signed.give_up()
         self._signed = None if begun is None else signed
         if begun is None:
-            begun = request("create_multipart_upload", **place)
+            begun = request("create_multipart_upload", **about)
+        self._place = place
         self._upload: dict[str, Any] = {**place, "UploadId": begun["UploadId"]}
         self._parts: list[dict[str, Any]] = []
         self.size = 0
@@ -76,6 +86,21 @@ class MultipartUpload:
                 self._signed.give_up()  # the next upload has no checksums
             raise
 
+    def is_complete(self) -> bool:
+        """Whether the object is there, with the mark and the size of this upload.
+
+        A caller asks after a failure of ``complete``.  The store may have completed the upload
+        although its answer was late or lost; the library has repeated the request then, and the
+        store has answered that there is no such upload.  False if the store does not answer.
+        """
+        try:
+            found = self._request("head_object", **self._place)
+        except Exception as error:
+            log.info("whether %s was completed is unknown: %s", self._name, error)
+            return False
+        mark, size = found.get("Metadata", {}).get(MARK), found.get("ContentLength")
+        return bool(mark == self._mark and size == self.size)
+
     def abort(self) -> None:
         """Remove the parts.  A failure is logged, because the upload has failed for a reason of its
         own, which the caller raises."""
@@ -85,10 +110,10 @@ class MultipartUpload:
             log.warning("an upload to %s is left behind: %s", self._name, error)
 
 
-def _begin_with_checksums(request: Request, place: dict[str, Any]) -> Any:
+def _begin_with_checksums(request: Request, about: dict[str, Any]) -> Any:
     """Begin an upload whose parts have checksums; None if the store knows no such uploads."""
     try:
-        return request("create_multipart_upload", **place, ChecksumAlgorithm="CRC32C")
+        return request("create_multipart_upload", **about, ChecksumAlgorithm="CRC32C")
     except Exception as error:
         if store_response(error).status not in _NO_CHECKSUMS:
             raise

@@ -4,7 +4,8 @@ Owns: objects in a dictionary behind HTTP, and faults.  Must not know its client
 """
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +17,7 @@ from sparklog.storage_backends.signed_writes import checksum_of
 CONFLICT = (409, "ConditionalRequestConflict")
 CHECKSUM_ALGORITHM = "x-amz-checksum-algorithm"
 CHECKSUM = "x-amz-checksum-crc32c"
+METADATA_PREFIX = "x-amz-meta-"
 
 
 class FakeS3:
@@ -25,20 +27,26 @@ class FakeS3:
     are done, but the connection breaks before the response.  ``ignores_condition`` behaves as
     stores that are older than conditional writes.  ``refuses`` are methods that are not allowed,
     PUT only by signed URLs.  ``knows_checksums``: uploads in parts may have checksums;
-    ``tells_checksums``: answers have those that were checked.
+    ``tells_checksums``: answers have those that were checked.  ``completion_s``: the seconds that
+    the completion of an upload takes.  ``loses_completions`` completions are done, but the
+    connection breaks before the response.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
         #: The parts of unfinished uploads; the id of an upload is the path of its object.
         self.uploads: dict[str, dict[int, bytes]] = {}
+        #: The metadata (headers) of objects, and of unfinished uploads.
+        self.metadata: dict[str, Mapping[str, str]] = {}
+        self.uploads_metadata: dict[str, Mapping[str, str]] = {}
         #: Method, path and range of all requests.
         self.requests: list[tuple[str, str, str]] = []
         self.refuses: set[str] = set()
         #: Objects that a request for many does not delete.
         self.kept: set[str] = set()
         self.answers: list[tuple[int, str]] = []
-        self.loses_replies = 0
+        self.loses_replies = self.loses_completions = 0
+        self.completion_s = 0.0
         self.ignores_condition = False
         self.knows_checksums = self.tells_checksums = True
         self.puts = 0
@@ -57,6 +65,7 @@ class FakeS3:
             if conditional and not self.ignores_condition and key in self.objects:
                 return 412, "PreconditionFailed"
             self.objects[key] = data
+            self.metadata.pop(key, None)
             return 200, ""
 
     def part(self, upload: str, number: int, data: bytes) -> tuple[int, str]:
@@ -71,11 +80,14 @@ class FakeS3:
     def complete(self, upload: str) -> tuple[int, str]:
         if self.answers:
             return self.answers.pop(0)
-        parts = self.uploads.pop(upload, None)
-        if parts is None:
-            return 404, "NoSuchUpload"
-        self.objects[upload] = b"".join(data for _, data in sorted(parts.items()))
-        return 200, ""
+        time.sleep(self.completion_s)
+        with self.guard:
+            parts = self.uploads.pop(upload, None)
+            if parts is None:
+                return 404, "NoSuchUpload"
+            self.objects[upload] = b"".join(data for _, data in sorted(parts.items()))
+            self.metadata[upload] = self.uploads_metadata.pop(upload, {})
+            return 200, ""
 
     def delete_many(self, bucket: str, request: bytes) -> bytes:
         keys = [each.text or "" for each in ElementTree.fromstring(request).iter() if each.text]
@@ -93,6 +105,11 @@ class FakeS3:
         with self.guard:
             self.loses_replies -= 1
             return self.loses_replies >= 0
+
+    def loses_completion(self) -> bool:
+        with self.guard:
+            self.loses_completions -= 1
+            return self.loses_completions >= 0
 
 
 @contextmanager
@@ -147,10 +164,19 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(501, "NotImplemented")
                 return
             self.store.uploads[key] = {}
+            self.store.uploads_metadata[key] = {
+                name: text
+                for name, text in self.headers.items()
+                if name.lower().startswith(METADATA_PREFIX)
+            }
             answer = f"<UploadId>{key}</UploadId>"
             self._answer(200, "", f"<Result>{answer}</Result>".encode())
         else:
-            self._answer(*self.store.complete(key), b"<Result/>")
+            status, code = self.store.complete(key)
+            if status == 200 and self.store.loses_completion():
+                self.close_connection = True
+                return
+            self._answer(status, code, b"<Result/>")
 
     def do_GET(self) -> None:
         key, query = self._target()
@@ -173,6 +199,8 @@ class Handler(BaseHTTPRequestHandler):
         found = self.path in self.store.objects
         self.send_response(200 if found else 404)
         self.send_header("Content-Length", str(len(self.store.objects.get(self.path, b""))))
+        for name, text in self.store.metadata.get(self.path, {}).items():
+            self.send_header(name, text)
         self.end_headers()
 
     def do_DELETE(self) -> None:

@@ -8,7 +8,9 @@ import pytest
 from sparklog.errors import StorageError
 from sparklog.storage_backends import object_store, s3
 from sparklog.storage_backends.base import StorageBackend
+from sparklog.storage_backends.parts import PART_BYTES
 from sparklog.storage_backends.registry import open_backend
+from sparklog.storage_backends.s3_multipart import MultipartUpload
 from tests.support.s3_server import S3Server
 from tests.unit.storage.fake_s3 import CONFLICT, FakeS3, serving
 
@@ -207,6 +209,79 @@ def test_the_conflict_of_a_completion_is_tried_again(
 
     assert backend.upload("1", chunks()) == 4
     assert (store.objects, store.uploads) == ({"/bucket/remote/1": b"0123"}, {})
+
+
+# -- completions that a store answers late, or not
+
+KEY = "/bucket/remote/1"
+
+
+def completions(store: FakeS3) -> int:
+    return sum(method == "POST" and "uploadId=" in path for method, path, _ in store.requests)
+
+
+def test_a_completion_may_take_longer_than_the_answers_to_other_requests(
+    store: FakeS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the library repeats the request, and is told that there is no such upload."""
+    monkeypatch.setattr(s3, "READ_SECONDS_MAX", 0.5)
+    store.completion_s = 1.0
+    backend = open_backend("s3://bucket/remote", store.options)
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert (store.objects, store.uploads) == ({KEY: b"0123456789"}, {})
+    assert completions(store) == 1
+
+
+@pytest.mark.parametrize("before", [{}, {KEY: b"9876543210"}])
+@pytest.mark.parametrize("lost", [1, 9])
+def test_a_completion_whose_answer_was_lost_is_one(
+    store: FakeS3, backend: StorageBackend, lost: int, before: dict[str, bytes]
+) -> None:
+    """The library repeats the request, and is told that there is no such upload."""
+    store.loses_completions = lost
+    store.objects |= before
+    assert backend.upload("1", [b"01234", b"56789"]) == 10
+    assert (store.objects, store.uploads) == ({KEY: b"0123456789"}, {})
+    assert completions(store) > 1
+
+
+def test_an_older_object_of_the_same_size_is_not_that_of_an_aborted_upload(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    assert backend.upload("1", [b"0123"]) == 4
+
+    def chunks() -> Iterator[bytes]:
+        yield b"9876"
+        store.uploads.clear()
+
+    with pytest.raises(StorageError, match="something else has aborted the upload; write the file"):
+        backend.upload("1", chunks())
+    assert (store.objects, completions(store)) == ({KEY: b"0123"}, 2)
+
+
+def test_the_mark_of_an_upload_keeps_the_metadata_of_the_options(store: FakeS3) -> None:
+    extra = {"Metadata": {"team": "log"}}
+    backend = open_backend("s3://bucket/remote", {**store.options, "s3_additional_kwargs": extra})
+    store.loses_completions = 1
+    assert backend.upload("1", [b"01234"]) == 5
+    names = {name.lower() for name in store.metadata[KEY]}
+    assert names == {"x-amz-meta-team", "x-amz-meta-sparklog-upload"}
+
+
+@pytest.mark.s3
+def test_a_server_tells_the_mark_of_an_upload(
+    s3_server: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    complete = MultipartUpload.complete
+
+    def complete_without_an_answer(self: MultipartUpload) -> None:
+        complete(self)
+        raise TimeoutError
+
+    monkeypatch.setattr(MultipartUpload, "complete", complete_without_an_answer)
+    backend = open_backend(f"s3://{s3_bucket}/remote", s3_server.options)
+    size = PART_BYTES + 1
+    assert backend.upload("1", [bytes(size)]) == backend.size("1") == size
 
 
 # -- deletes
