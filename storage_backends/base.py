@@ -6,7 +6,7 @@ maps and locks, and the wording of storage errors.  Must not know any particular
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self, TypeAlias
 
@@ -33,6 +33,15 @@ class FileStatus(NamedTuple):
 
 class MissingPathError(StorageError):
     """The path does not exist."""
+
+
+class RefusedDeletesError(StorageError):
+    """The store refused to delete some of the files of a ``delete_many``; all others are gone.
+
+    ``paths`` are the refused files, and the message names the first of them.
+    """
+
+    paths: frozenset[str] = frozenset()
 
 
 class Region(Protocol):
@@ -259,11 +268,20 @@ class StorageBackend(ABC):
         The paths must not be folders.
 
         Raises:
-            StorageError: names the first file that was not deleted; any of the others may be there
-                or not.
+            RefusedDeletesError: the store refused to delete some of the files, for instance because
+                they are locked; all others are gone.
+            StorageError: any of the files may be there or not.
         """
+        refused: dict[str, StorageError] = {}
         for path in paths:
-            self.delete(path)
+            try:
+                self.delete(path)
+            except StorageError as error:
+                if error.code not in _REFUSALS:
+                    raise
+                refused[path] = error
+        if refused:
+            raise refused_deletes(refused)
 
     @abstractmethod
     def truncate(self, path: str, size: int) -> None:
@@ -405,6 +423,20 @@ def storage_error(action: str, where: str, error: OSError) -> StorageError:
     kind = MissingPathError if code == errno.ENOENT else StorageError
     found = kind(f"cannot {action} {where}: {reason}")
     found.code = code
+    return found
+
+
+#: Error numbers of files that the system protects, or that are in use.
+_REFUSALS = frozenset((errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY))
+
+
+def refused_deletes(refused: Mapping[str, StorageError]) -> RefusedDeletesError:
+    """The error for files that were not deleted, by path."""
+    message = str(next(iter(refused.values())))
+    if len(refused) > 1:
+        message += f" (and {len(refused) - 1} more files were not deleted)"
+    found = RefusedDeletesError(message)
+    found.paths = frozenset(refused)
     return found
 
 

@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from sparklog.errors import StorageError
-from sparklog.storage_backends.base import Buffer, path_parts
-from sparklog.storage_backends.object_errors import is_conflict, is_taken, object_error
+from sparklog.storage_backends.base import Buffer, path_parts, refused_deletes
+from sparklog.storage_backends.object_errors import is_conflict, is_taken
 from sparklog.storage_backends.object_store import ObjectStore, transfer_seconds_max
 from sparklog.storage_backends.s3_multipart import MultipartUpload, abort_uploads
 from sparklog.storage_backends.s3_options import checked_options
@@ -155,28 +155,36 @@ class S3Store(ObjectStore):
             return str(self._call("url", key, expires=seconds))
 
     def delete_many(self, paths: Iterable[str]) -> None:
-        keys = [self._file_key(path) for path in paths]
+        paths_of = {self._file_key(path): path for path in paths}
+        keys = list(paths_of)
+        refused: dict[str, StorageError] = {}
         for start in range(0, len(keys), DELETES_AT_ONCE):
-            self._delete_objects(keys[start : start + DELETES_AT_ONCE])
+            refused |= self._delete_objects(keys[start : start + DELETES_AT_ONCE])
+        if refused:
+            raise refused_deletes({paths_of[key]: error for key, error in refused.items()})
 
     def remove_leftovers(self, folder: str) -> int:
         key = self._folder_key(folder)
         with self._storage_errors("tidy up", key):
             return abort_uploads(self._request, *_bucket_and_key(f"{key}/"))
 
-    def _delete_objects(self, keys: list[str]) -> None:
+    def _delete_objects(self, keys: list[str]) -> dict[str, StorageError]:
+        """Delete objects by one request; return the errors of those that the store keeps."""
         bucket = _bucket_and_key(keys[0])[0]
         objects = [{"Key": _bucket_and_key(key)[1]} for key in keys]
         with self._storage_errors(f"delete {len(keys)} files, the first of which is", keys[0]):
             done = self._request(
                 "delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True}
             )
-        refused = [each for each in done.get("Errors", ()) if each.get("Code") != "NoSuchKey"]
-        if refused:
-            where = self._where(f"{bucket}/{refused[0].get('Key', '')}")
-            if refused[1:]:
-                where += f" and {len(refused) - 1} more files"
-            raise object_error("delete", where, _refusal(refused[0]))
+        refused: dict[str, StorageError] = {}
+        for entry in done.get("Errors", ()):
+            code, key = entry.get("Code"), f"{bucket}/{entry.get('Key', '')}"
+            if code != "NoSuchKey":
+                said = f"the store says {code}: {entry.get('Message', '')}"
+                refused[key] = StorageError(f"cannot delete {self._where(key)}: {said}")
+        if not refused.keys() <= set(keys):
+            raise next(error for key, error in refused.items() if key not in keys)
+        return refused
 
     def _all_names(self, folder: str) -> list[str]:
         """By pages with a time limit each: s3fs keeps more than 1 KB of each name until the end."""
@@ -274,19 +282,3 @@ class S3Store(ObjectStore):
 def _bucket_and_key(key: str) -> tuple[str, str]:
     bucket, _, rest = key.partition("/")
     return bucket, rest
-
-
-def _refusal(entry: Mapping[str, str]) -> Exception:
-    """The error for an object that a request for many did not delete."""
-    from s3fs.errors import translate_boto_error
-
-    refused = _RefusedDelete(entry.get("Message", ""))
-    refused.response = {"Error": dict(entry)}
-    found: Exception = translate_boto_error(refused)
-    return found
-
-
-class _RefusedDelete(Exception):
-    """Has its response where botocore's errors have theirs."""
-
-    response: dict[str, dict[str, str]]

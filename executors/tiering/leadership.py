@@ -15,7 +15,8 @@ from sparklog.remote_log.service import RemoteLogState, RemotePartition
 class Leadership:
     """``state`` is None until the manifest is taken over.  ``is_deposed``: a newer leader has.
 
-    ``sweep_at_ms``: when orphans are looked for, on a clock that never goes back.  ``changing`` is
+    ``sweep_at_ms``: when orphans are looked for, on a clock that never goes back.
+    ``refusal_logged_ms``: when a refused deletion was logged last, on that clock.  ``changing`` is
     held from a call that changes the manifest until ``state`` has its answer.
     """
 
@@ -24,6 +25,7 @@ class Leadership:
     sweep_at_ms: int
     state: RemoteLogState | None = None
     is_deposed: bool = False
+    refusal_logged_ms: int | None = None
     copy_retry: CopyRetry = field(default_factory=CopyRetry)
     changing: asyncio.Lock = field(default_factory=asyncio.Lock)
 

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError
+from sparklog.errors import CorruptLogError, ErrorCode, KafkaError, SparklogError, StorageError
 from sparklog.executors.log import EpochEntry
 from sparklog.executors.partition import Partition, TieredState
 from sparklog.executors.replica_manager import RemoteSizes, ReplicaManager
@@ -33,6 +33,7 @@ from sparklog.executors.tiering.segment_copier import SegmentCopier
 from sparklog.metadata import ClusterImage, PartitionImage
 from sparklog.remote_log.manifest_log import DeposedLeaderError
 from sparklog.remote_log.service import (
+    CollectedGarbage,
     FollowerState,
     MissingManifestError,
     RemoteLogState,
@@ -42,13 +43,23 @@ from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 #: Partitions that are looked after at the same time.
 AT_ONCE: Final = 8
-#: Milliseconds from the first look of a leader to its first search for orphans, and between two.
+#: Milliseconds from the first look of a leader to its first search for orphans, between two, and
+#: from one that failed to the next.
 FIRST_SWEEP_MS: Final = 3_600_000
 SWEEP_EVERY_MS: Final = 24 * 3_600_000
+SWEEP_AGAIN_MS: Final = 3_600_000
 #: The age of an orphan, in milliseconds: a day.
 ORPHAN_MS: Final = 24 * 3_600_000
 #: Seconds between two lines about the same partition that cannot be copied.
 LOG_EVERY_S: Final = 300.0
+#: Milliseconds between two lines about objects of a partition that the store does not delete.
+LOG_REFUSALS_EVERY_MS: Final = 24 * 3_600_000
+REFUSAL: Final = (
+    "%s has objects in the remote_dir that it does not need any more, and the store refuses to "
+    "delete them: %s; everything else is deleted, and these are tried again. If a lock or a "
+    "retention rule of the store protects them, wait for its end; otherwise let the brokers delete "
+    "them (s3:DeleteObject, or the rights of the folder; docs/tiering.md)"
+)
 #: What helps against a damaged segment.
 DAMAGE_REMEDY: Final = (
     "; the segments from there on stay on the brokers' disks until another replica repairs the "
@@ -261,7 +272,10 @@ class RemoteLogManager:
             await self._begin(led)
         await self._apply_retention(led)
         await self._follow_log_start(led)
-        await self._collect_garbage(led)
+        try:
+            await self._collect_garbage(led)
+        except StorageError as error:
+            self._take_error(led, error)
         await self._sweep_orphans(led)
 
     def _take_error(self, led: Leadership, error: Exception) -> None:
@@ -412,16 +426,34 @@ class RemoteLogManager:
 
     async def _collect_garbage(self, led: Leadership) -> None:
         delay_ms = self._replica_manager.broker_config.remote_object_delete_delay_ms
-        deleted = await self._call(led, "collect_garbage", delay_ms, self._now_ms())
-        self.metrics.segments_deleted += deleted
+        collected: CollectedGarbage = await self._call(
+            led, "collect_garbage", delay_ms, self._now_ms()
+        )
+        self.metrics.segments_deleted += collected.segments
+        self._report_refusal(led, collected.error)
 
     async def _sweep_orphans(self, led: Leadership) -> None:
         """Once a day, delete what copies left that no manifest names."""
         if self._replica_manager.monotonic_ms() < led.sweep_at_ms:
             return
-        led.sweep_at_ms = self._replica_manager.monotonic_ms() + SWEEP_EVERY_MS
+        led.sweep_at_ms = self._replica_manager.monotonic_ms() + SWEEP_AGAIN_MS
         swept: SweptOrphans = await self._call(led, "sweep_orphans", self._now_ms(), ORPHAN_MS)
+        led.sweep_at_ms += SWEEP_EVERY_MS - SWEEP_AGAIN_MS
         self.metrics.orphans_deleted += swept.deleted
+        self._report_refusal(led, swept.error)
+
+    def _report_refusal(self, led: Leadership, error: str) -> None:
+        """Count a refused deletion, which ``error`` tells of unless it is empty.
+
+        The lock of an object may last for years, so the line comes once a day.
+        """
+        if not error:
+            return
+        self.metrics.failures += 1
+        now_ms, logged_ms = self._replica_manager.monotonic_ms(), led.refusal_logged_ms
+        if logged_ms is None or now_ms - logged_ms >= LOG_REFUSALS_EVERY_MS:
+            led.refusal_logged_ms = now_ms
+            logger.warning(REFUSAL, led.partition.topic_partition, error)
 
     # following
 

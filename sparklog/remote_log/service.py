@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sparklog.errors import ChangedFileError
@@ -23,6 +23,11 @@ from sparklog.remote_log.added_copies import COPY_MS_MAX, check_copy, has_passed
 from sparklog.remote_log.copy_job import CopyJob
 from sparklog.remote_log.copying import copy_segment
 from sparklog.remote_log.damaged_object import GoneObjectError
+from sparklog.remote_log.garbage import (
+    GARBAGE_SEGMENTS_MAX,
+    CollectedGarbage,
+    GarbageCollector,
+)
 from sparklog.remote_log.lookups import Lookups, finder
 from sparklog.remote_log.manifest import Manifest, Records
 from sparklog.remote_log.open_manifests import (
@@ -55,6 +60,7 @@ from sparklog.wire.records.batch import Buffer
 __all__ = [
     "COPY_MS_MAX",
     "GARBAGE_SEGMENTS_MAX",
+    "CollectedGarbage",
     "FollowerState",
     "LeaderLog",
     "MissingManifestError",
@@ -66,9 +72,6 @@ __all__ = [
     "SweptOrphans",
     "SweptTopic",
 ]
-
-#: Most segments whose objects one call deletes.
-GARBAGE_SEGMENTS_MAX: Final = 1000
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +120,7 @@ class RemoteLogService:
         self._parts = PartCache()
         self._manifests = OpenManifests(remote, new_lock, self.owner.check_again)
         self._lookups = Lookups(self._manifests, remote.url)
+        self._garbage = GarbageCollector(remote, self._manifests)
 
     # -- leading
 
@@ -263,25 +267,16 @@ class RemoteLogService:
             )
             return manifest.end_of_first(len(expired)) if expired else NO_OFFSET
 
-    def collect_garbage(self, partition: RemotePartition, delay_ms: int, now_ms: int) -> int:
+    def collect_garbage(
+        self, partition: RemotePartition, delay_ms: int, now_ms: int
+    ) -> CollectedGarbage:
         """Delete the objects of segments that left the manifest at least ``delay_ms`` ago, at most
-        GARBAGE_SEGMENTS_MAX; return how many segments.  After a loss nothing is: see ``names``."""
-        with self._manifests.leading(partition) as manifest_log:
-            due = manifest_log.manifest.garbage_due(now_ms, delay_ms)[:GARBAGE_SEGMENTS_MAX]
-        if not due or self._remote.exists(names.lost_file(*partition)):
-            return 0
-        # Garbage stays garbage, so readers need not wait for this.
-        folder = names.segments_folder(*partition)
-        self._remote.delete_many([path for each in due for path in names.objects(folder, each)])
+        of GARBAGE_SEGMENTS_MAX.  After a loss nothing is deleted: see ``names``.
 
-        def decide(manifest: Manifest, _: int) -> Records:
-            garbage = set(manifest.garbage_ids)
-            left = [each for each in due if each in garbage]
-            return manifest.delete_objects(left) if left else ()
-
-        with self._manifests.leading(partition) as manifest_log:
-            commit(manifest_log, decide, self._clock(now_ms))
-        return len(due)
+        Segments of which the store refuses to delete an object are no error.  They stay garbage,
+        and later calls try the others first.
+        """
+        return self._garbage.collect(partition, delay_ms, now_ms, self._clock(now_ms))
 
     def remove_segments(
         self, partition: RemotePartition, leader_epoch: int, last_id: str, now_ms: int
@@ -306,7 +301,8 @@ class RemoteLogService:
         """Delete the objects of copies that began at least ``age_ms`` ago and that no manifest
         names, as their garbage neither.  A folder also loses temporary files of that age.
 
-        ``age_ms`` is well above COPY_MS_MAX.  After a loss nothing is deleted: see ``names``.
+        ``age_ms`` is well above COPY_MS_MAX.  After a loss nothing is deleted: see ``names``.  An
+        object that the store refuses to delete is no error.
         """
         assert age_ms > COPY_MS_MAX, "a copy that may still be added is no orphan"
         if self._remote.exists(names.lost_file(*partition)):
@@ -316,9 +312,9 @@ class RemoteLogService:
         with self._manifests.leading(partition) as manifest_log:
             manifest = manifest_log.confirm_leadership()
             orphans, unknown = sweep.find_orphans(found, manifest, now_ms - age_ms)
-        self._remote.delete_many([f"{folder}/{name}" for name in orphans])
-        leftovers = self._remote.remove_old_leftovers(folder, now_ms - age_ms)
-        return SweptOrphans(deleted=len(orphans) + leftovers, unknown=unknown)
+        deleted, error = sweep.delete_orphans(self._remote, folder, orphans)
+        deleted += self._remote.remove_old_leftovers(folder, now_ms - age_ms)
+        return SweptOrphans(deleted, unknown, error)
 
     # -- topics, for the control plane
 
@@ -490,3 +486,4 @@ class RemoteLogService:
     def forget(self, partition: RemotePartition) -> None:
         """Forget a manifest that is not used any more; a leader must begin again."""
         self._manifests.forget(partition)
+        self._garbage.forget(partition)

@@ -18,17 +18,21 @@ from uuid import UUID
 from sparklog.commit_log import is_commit_log_file
 from sparklog.remote_log import names
 from sparklog.remote_log.manifest import Manifest
-from sparklog.storage_backends.base import FileHalf, StorageBackend
+from sparklog.storage_backends.base import FileHalf, RefusedDeletesError, StorageBackend
 
 #: What listing the folders of a partition counts for, in deleted objects.
 _LISTING: Final = 10
 
 
 class SweptOrphans(NamedTuple):
-    """The objects that were deleted, and the names that are not ours and were left alone."""
+    """The objects that were deleted, and the names that are not ours and were left alone.
+
+    ``error`` names the first object that the store refused to delete; "" without any.
+    """
 
     deleted: int
     unknown: int
+    error: str = ""
 
 
 class SweptTopic(NamedTuple):
@@ -57,6 +61,15 @@ def find_orphans(
             continue
         orphans.append(name)
     return orphans, unknown
+
+
+def delete_orphans(store: StorageBackend, folder: str, orphans: Collection[str]) -> tuple[int, str]:
+    """Delete orphans; return how many are gone, and ``SweptOrphans.error``."""
+    try:
+        store.delete_many([f"{folder}/{name}" for name in orphans])
+    except RefusedDeletesError as refusal:
+        return len(orphans) - len(refusal.paths), str(refusal)
+    return len(orphans), ""
 
 
 def sweep_topic(store: StorageBackend, topic_id: UUID, objects_max: int) -> SweptTopic:

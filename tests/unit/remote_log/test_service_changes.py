@@ -174,8 +174,8 @@ def test_all_segments_are_removed_and_the_log_start_stays() -> None:
     state = service.remove_segments(PARTITION, 1, C.segment_id, 5)
     assert state == RemoteLogState(14, NO_OFFSET, 0, 0, 0)
     assert stored(store).log_start_offset == 14
-    assert service.collect_garbage(PARTITION, 10, 14) == 1
-    assert service.collect_garbage(PARTITION, 10, 15) == 2
+    assert service.collect_garbage(PARTITION, 10, 14).segments == 1
+    assert service.collect_garbage(PARTITION, 10, 15).segments == 2
     assert store.list(SEGMENTS) == []
     again = copied(14, 20, copy=1)
     assert service.add_segment(PARTITION, again, 6).log_start_offset == 14
@@ -326,16 +326,16 @@ def test_objects_are_deleted_after_the_delay_only() -> None:
     put_objects(store, A, B, C)
     service.move_log_start(PARTITION, 1, 10, 1000)
     service.move_log_start(PARTITION, 1, 20, 1500)
-    assert service.collect_garbage(PARTITION, HOUR_MS, 999 + HOUR_MS) == 0
+    assert service.collect_garbage(PARTITION, HOUR_MS, 999 + HOUR_MS).segments == 0
     assert store.list(SEGMENTS) == object_names(A, B, C)
-    assert service.collect_garbage(PARTITION, HOUR_MS, 1000 + HOUR_MS) == 1
+    assert service.collect_garbage(PARTITION, HOUR_MS, 1000 + HOUR_MS).segments == 1
     assert store.list(SEGMENTS) == object_names(B, C)
     assert stored(store).garbage_ids == (B.segment_id,)
-    assert service.collect_garbage(PARTITION, HOUR_MS, 9 * HOUR_MS) == 1
+    assert service.collect_garbage(PARTITION, HOUR_MS, 9 * HOUR_MS).segments == 1
     assert store.list(SEGMENTS) == object_names(C)
     assert (live(store), stored(store).garbage_ids) == ([C.segment_id], ())
     version = stored(store).version
-    assert service.collect_garbage(PARTITION, 0, DAY_MS) == 0
+    assert service.collect_garbage(PARTITION, 0, DAY_MS).segments == 0
     assert stored(store).version == version
 
 
@@ -350,7 +350,7 @@ def test_a_deletion_that_fails_half_way_is_repeated(worked: int, after: bool) ->
         service.collect_garbage(PARTITION, 0, 0)
     assert stored(store).garbage_ids == tuple(ids([A, B]))
     assert len(store.list(SEGMENTS)) == 6 - worked - after
-    assert service.collect_garbage(PARTITION, 0, 0) == 2
+    assert service.collect_garbage(PARTITION, 0, 0).segments == 2
     assert store.list(SEGMENTS) == object_names(C)
     assert stored(store).garbage_ids == ()
 
@@ -369,10 +369,10 @@ def test_a_collection_whose_answer_was_lost_is_repeated(failures: tuple[Failure,
 
 def test_one_call_deletes_so_many_segments_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     assert GARBAGE_SEGMENTS_MAX == 1000
-    monkeypatch.setattr("sparklog.remote_log.service.GARBAGE_SEGMENTS_MAX", 1)
+    monkeypatch.setattr("sparklog.remote_log.garbage.GARBAGE_SEGMENTS_MAX", 1)
     store = MemoryBackend()
     service = with_garbage(store)
-    assert [service.collect_garbage(PARTITION, 0, 0) for _ in range(3)] == [1, 1, 0]
+    assert [service.collect_garbage(PARTITION, 0, 0).segments for _ in range(3)] == [1, 1, 0]
     assert store.list(SEGMENTS) == object_names(C)
 
 
@@ -381,8 +381,8 @@ def test_garbage_of_an_old_leader_is_collected_by_the_new_one() -> None:
     with_garbage(store, now_ms=1000)
     new = service_of(store)
     new.begin_leadership(PARTITION, 2, "n", leader_log(30, (1, 20), start=20), 0)
-    assert new.collect_garbage(PARTITION, HOUR_MS, HOUR_MS) == 0
-    assert new.collect_garbage(PARTITION, HOUR_MS, 1000 + HOUR_MS) == 2
+    assert new.collect_garbage(PARTITION, HOUR_MS, HOUR_MS).segments == 0
+    assert new.collect_garbage(PARTITION, HOUR_MS, 1000 + HOUR_MS).segments == 2
     assert store.list(SEGMENTS) == object_names(C)
 
 

@@ -185,11 +185,11 @@ def test_nothing_is_deleted_after_a_loss(caplog: pytest.LogCaptureFixture) -> No
     put_objects(store, A, B)
     for _ in range(2):
         assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(0, 0)
-        assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS) == 0
+        assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS).segments == 0
         assert store.list(SEGMENTS) == object_names(A, B)
         service.begin_leadership(PARTITION, 2, "leader-2", leader_log(50, (1, 0), local=30), 0)
     store.delete(path)
-    assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS) == 1
+    assert service.collect_garbage(PARTITION, HOUR_MS, 9 * DAY_MS).segments == 1
     assert service.sweep_orphans(PARTITION, 9 * DAY_MS, DAY_MS) == SweptOrphans(2, 0)
     assert store.list(SEGMENTS) == []
 

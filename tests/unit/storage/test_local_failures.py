@@ -2,15 +2,17 @@
 
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
 from sparklog.errors import LockedError, StorageError
-from sparklog.storage_backends.base import MissingPathError, storage_error
+from sparklog.storage_backends.base import MissingPathError, RefusedDeletesError, storage_error
 from sparklog.storage_backends.local import LocalBackend
 
 #: Limits files to 4096 bytes, as on a disk that becomes full during a write.
@@ -133,6 +135,47 @@ def test_a_lock_ends_with_its_process_however_that_ends(tmp_path: Path) -> None:
             holder.wait(timeout=30)
     assert f"{tmp_path}/broker-1 is in use by process {holder.pid} on " in str(caught.value)
     backend.lock("broker-1/.lock").release()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY])
+def test_files_behind_those_that_are_not_deleted_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The error crosses the pipe from the process that talks to the remote_dir."""
+    fail_deletes(monkeypatch, ("1", "3"), number)
+    backend = LocalBackend(tmp_path)
+    for name in "12345":
+        backend.put(name, b"")
+    error = rf"^cannot delete {tmp_path}/1: .* \(and 1 more files were not deleted\)$"
+    with pytest.raises(RefusedDeletesError, match=error) as caught:
+        backend.delete_many("12345")
+    assert backend.list("") == ["1", "3"]
+    received = pickle.loads(pickle.dumps(caught.value))
+    assert (str(received), received.paths) == (str(caught.value), {"1", "3"})
+
+
+def test_a_disk_that_fails_is_not_asked_for_every_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_deletes(monkeypatch, ("1",), errno.EIO)
+    backend = LocalBackend(tmp_path)
+    for name in "12":
+        backend.put(name, b"")
+    with pytest.raises(StorageError, match="the device failed") as caught:
+        backend.delete_many("12")
+    assert not isinstance(caught.value, RefusedDeletesError)
+    assert backend.list("") == ["1", "2"]
+
+
+def fail_deletes(monkeypatch: pytest.MonkeyPatch, refused: Collection[str], number: int) -> None:
+    unlink = os.unlink
+
+    def unlink_others(path: str) -> None:
+        if os.path.basename(path) in refused:
+            raise OSError(number, "")
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", unlink_others)
 
 
 def test_a_descriptor_is_reused_only_after_its_last_region_let_go(tmp_path: Path) -> None:

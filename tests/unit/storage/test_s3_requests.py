@@ -7,7 +7,7 @@ import pytest
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends import object_store, s3
-from sparklog.storage_backends.base import StorageBackend
+from sparklog.storage_backends.base import RefusedDeletesError, StorageBackend
 from sparklog.storage_backends.parts import PART_BYTES
 from sparklog.storage_backends.registry import open_backend
 from sparklog.storage_backends.s3_multipart import MultipartUpload
@@ -298,17 +298,24 @@ def test_many_objects_are_deleted_by_one_request_for_a_thousand(
 
 
 @pytest.mark.parametrize(
-    ("kept", "where"),
-    [({"remote/2"}, "s3://bucket/remote/2"), ({"remote/2", "remote/3"}, "/2 and 1 more files")],
+    ("kept", "more"),
+    [({"2"}, ""), ({"2", "3"}, r" \(and 1 more files were not deleted\)")],
 )
-def test_the_first_object_that_was_not_deleted_is_named(
-    store: FakeS3, backend: StorageBackend, kept: set[str], where: str
+def test_the_objects_that_were_not_deleted_are_named(
+    store: FakeS3,
+    backend: StorageBackend,
+    kept: set[str],
+    more: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store.kept = kept
-    store.objects |= {f"/bucket/remote/{name}": b"" for name in "1234"}
-    with pytest.raises(StorageError, match=rf"{where}: the store refuses the credentials"):
-        backend.delete_many("1234")
-    assert set(store.objects) == {f"/bucket/{key}" for key in kept}
+    monkeypatch.setattr(s3, "DELETES_AT_ONCE", 2)
+    store.kept = {f"remote/{name}" for name in kept}
+    store.objects |= {f"/bucket/remote/{name}": b"" for name in "12345"}
+    error = f"^cannot delete s3://bucket/remote/2: the store says AccessDenied: no{more}$"
+    with pytest.raises(RefusedDeletesError, match=error) as caught:
+        backend.delete_many("12345")
+    assert caught.value.paths == kept
+    assert set(store.objects) == {f"/bucket/remote/{name}" for name in kept}
 
 
 # -- signed URLs
