@@ -87,14 +87,24 @@ class BatchWalk:
         self._header = None
 
     def skip_to(self, offset: int) -> None:
-        """Pass by the batches that end below ``offset``, the offset of the walk."""
+        """Pass by the batches that end below ``offset``, the offset of the walk.
+
+        A damaged batch among them does not matter if the next entry's batch holds ``offset``.
+        """
         if self._begin.offset < offset and self._lead >= LARGE_BYTES and self._leap(offset):
             return
-        while (header := self.header()) is not None and header.last_offset < offset:
-            self.take()
+        try:
+            while (header := self.header()) is not None and header.last_offset < offset:
+                self.take()
+        except DamagedObjectError as error:
+            if offset < error.end_offset or not self._leap(offset):
+                raise
 
     def _leap(self, offset: int) -> bool:
-        """Go to the next entry, if its batch holds ``offset``: large batches have an entry each."""
+        """Go to the next entry, if its batch holds ``offset``; else back to where the walk began.
+
+        Large batches have an entry each.
+        """
         if self._behind is None:
             return False
         self._start_at(self._behind, offset, self._bytes_wanted)
@@ -173,10 +183,26 @@ class BatchWalk:
         return self._window[index : index + size]
 
     def _error(self, reason: str) -> DamagedObjectError:
-        """The error for the present batch: batches are found again at the next index entry."""
+        """The error for the present batch.  Raises StorageError."""
+        end_offset = self._end_of_damage()
+        return DamagedObjectError(self._path, self.position, reason, self._next_offset, end_offset)
+
+    def _end_of_damage(self) -> int:
+        """The first offset of the batch of the next index entry, where batches are found again.
+
+        An entry has the last offset of its batch only.  This last offset is the result if the
+        header of that batch is damaged too.
+        """
         segment = self._segment
         behind = entry_behind(self._offset_index, segment.base_offset, self.position)
-        end_offset = segment.next_offset
-        if behind is not None:  # the index may reach above a segment that was shortened
-            end_offset = min(end_offset, behind.offset)
-        return DamagedObjectError(self._path, self.position, reason, self._next_offset, end_offset)
+        # The index may reach above a segment that was shortened.
+        if behind is None or behind.offset >= segment.next_offset:
+            return segment.next_offset
+        data = self._read(self._path, behind.position, BATCH_OVERHEAD)
+        if len(data) < BATCH_OVERHEAD:
+            return behind.offset
+        header = read_header(data)
+        if header.last_offset != behind.offset or header.base_offset <= self._next_offset:
+            return behind.offset
+        damage = self._rules.damage(header, behind.position, header.base_offset)
+        return header.base_offset if damage is None else behind.offset

@@ -80,8 +80,15 @@ def served_bucket() -> Iterator[Bucket]:
     """A bucket with more than four segments."""
     rich = RichLog()
     fill(rich)
+    with served_copies(rich) as bucket:
+        assert len(bucket.segments) > 4
+        yield bucket
+
+
+@contextmanager
+def served_copies(rich: RichLog) -> Iterator[Bucket]:
+    """A bucket with copies of all segments of a log."""
     segments = rich.copy_all()
-    assert len(segments) > 4
     with range_server() as server:
         for each in segments:
             for path in (log_path(each), indexes_path(each)):

@@ -1,6 +1,7 @@
 """Direct reads of objects that are damaged: brokers, damaged indexes, and what is left out."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -15,8 +16,9 @@ from tests.unit.dataframe.direct_reads_rig import (
     flip,
     local_offsets,
     served_bucket,
+    served_copies,
 )
-from tests.unit.remote_log.remote_fixtures import indexes_path, log_path
+from tests.unit.remote_log.remote_fixtures import RichLog, indexes_path, log_path
 
 
 @pytest.fixture
@@ -64,6 +66,76 @@ def test_damaged_offsets_are_left_out_if_that_is_wanted(bucket: Bucket) -> None:
     assert all(damaged.base_offset <= each < damaged.next_offset for each in left_out)
     assert reading.corrupt.batches == 1
     assert reading.direct.offset == bucket.end
+
+
+#: Index intervals in bytes -> the first offset of the batch at which reads find batches again,
+#: when the batch of the offsets 10 to 19 is damaged: each batch has an entry, or every third one.
+FOUND_AGAIN = {0: 20, 300: 30}
+
+
+@contextmanager
+def batches_of_ten(interval: int) -> Iterator[Bucket]:
+    """A bucket with one segment of six batches of ten records; the second batch is damaged."""
+    rich = RichLog()
+    rich.log.close(0)
+    rich.log = rich.desk.open(clean=True, segment_bytes=10**6, index_interval_bytes=interval)
+    for _ in range(6):
+        rich.put(*range(10), size=1)
+    with served_copies(rich) as bucket:
+        [segment] = bucket.segments
+        flip(bucket, log_path(segment), 2 * segment.log_size // 6 - 1)
+        yield bucket
+
+
+@pytest.mark.parametrize("interval", FOUND_AGAIN)
+def test_the_batch_behind_the_damage_is_read_whole(
+    interval: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    again = FOUND_AGAIN[interval]
+    with batches_of_ten(interval) as bucket:
+        reading = Reading(bucket, bucket.range(), fail=False)
+        assert reading.offsets() == [*range(10), *range(again, 60)]
+    assert (reading.corrupt.batches, reading.corrupt.offsets) == (1, again - 10)
+    assert [(each.start, each.end) for each in reading.by_brokers] == [(10, again)]
+    assert f"the records at offsets 10 to {again - 1} cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("interval", FOUND_AGAIN)
+def test_the_error_names_the_damaged_offsets_only(interval: int) -> None:
+    with batches_of_ten(interval) as bucket, pytest.raises(CorruptBatchError) as caught:
+        Reading(bucket, bucket.range()).offsets()
+    last = FOUND_AGAIN[interval] - 1
+    assert (caught.value.first_offset, caught.value.last_offset) == (10, last)
+
+
+@pytest.mark.parametrize("interval", FOUND_AGAIN)
+def test_a_task_that_begins_behind_the_damage_does_not_meet_it(interval: int) -> None:
+    again = FOUND_AGAIN[interval]
+    with batches_of_ten(interval) as bucket:
+        for start in range(again, 60):
+            assert Reading(bucket, bucket.range(start)).offsets() == [*range(start, 60)]
+
+
+@pytest.mark.parametrize("interval", FOUND_AGAIN)
+def test_no_record_comes_twice_when_the_brokers_have_the_damaged_batch(interval: int) -> None:
+    with batches_of_ten(interval) as bucket:
+        reading = Reading(bucket, bucket.range(), replica=bucket.rich.log)
+        assert reading.offsets() == [*range(60)]
+        again = FOUND_AGAIN[interval]
+        reading = Reading(bucket, bucket.range(5, 45), replica=bucket.rich.log)
+        assert reading.offsets() == [*range(5, 45)]
+    assert [(each.start, each.end) for each in reading.by_brokers] == [(10, again)]
+
+
+@pytest.mark.parametrize("position", [3, 20])
+def test_two_damaged_batches_in_a_row_are_left_out_and_no_others(position: int) -> None:
+    """The header of the second one is damaged: its base offset, or what the CRC covers."""
+    with batches_of_ten(0) as bucket:
+        [segment] = bucket.segments
+        flip(bucket, log_path(segment), 2 * segment.log_size // 6 + position)
+        reading = Reading(bucket, bucket.range(), fail=False)
+        assert reading.offsets() == [*range(10), *range(30, 60)]
+    assert reading.corrupt.offsets == 20
 
 
 def test_the_brokers_are_asked_for_what_an_object_has_lost(

@@ -10,6 +10,7 @@ import pytest
 
 from sparklog.remote_log import batch_walk
 from sparklog.remote_log.damaged_object import DamagedObjectError
+from sparklog.remote_log.index_search import offset_entries
 from sparklog.remote_log.parts import PartCache
 from sparklog.remote_log.reading import RemoteRead, RemoteReader
 from sparklog.remote_log.remote_segment import PartName, RemoteSegment
@@ -201,9 +202,12 @@ def test_an_object_that_changes_between_two_reads_is_refused(
 @pytest.mark.parametrize("mask", [0x01, 0x80])
 @pytest.mark.parametrize("interval", INTERVALS)
 def test_a_read_goes_on_behind_the_damage(mask: int, interval: int) -> None:
-    """The end offset of the error is the next one that can be read: that of an index entry."""
+    """The end offset of the error is the first one of the next batch with an index entry."""
     bucket, segment = one_segment(interval)
     path, end = log_path(segment), segment.next_offset
+    part = segment.parts[PartName.OFFSET_INDEX]
+    index = bucket.read(indexes_path(segment), part.offset, part.size)
+    entries = [entry.position for entry in offset_entries(index, segment.base_offset)]
     whole = bytes(reader_of(bucket).read_batches(segment, 0, 10**4, end_offset=end).data)
     spans = [(start, start + header.size) for header, start in iter_batches(whole)]
     for position in range(len(whole)):
@@ -219,11 +223,25 @@ def test_a_read_goes_on_behind_the_damage(mask: int, interval: int) -> None:
                 found, offset = found + bytes(more.data), more.next_offset
         assert damaged == 1
         start, behind = next(span for span in spans if span[0] <= position < span[1])
-        assert found.startswith(whole[:start])
-        assert whole.endswith(found[start:])
-        assert len(found) < len(whole)
-        assert interval or found == whole[:start] + whole[behind:]
+        again = next((entry for entry in entries if entry >= behind), len(whole))
+        assert interval or again == behind
+        assert found == whole[:start] + whole[again:]
+        check_offsets_behind(bucket, segment, whole, again)
         bucket.flip(path, position, mask)
+
+
+def check_offsets_behind(
+    bucket: Bucket, segment: RemoteSegment, whole: bytes, position: int
+) -> None:
+    """Each offset from the batch at ``position`` on can be read without the damage before it."""
+    for header, start in iter_batches(whole[position:]):
+        for offset in range(header.base_offset, header.next_offset):
+            found = answer(read_from(segment, offset), bucket)
+            assert isinstance(found, RemoteRead)
+            assert (found.first_offset, found.data) == (
+                header.base_offset,
+                whole[position + start :],
+            )
 
 
 def read_from(segment: RemoteSegment, offset: int) -> Question:
