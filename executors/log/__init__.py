@@ -45,7 +45,7 @@ from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import aborted_overlapping
 from sparklog.executors.log.segment_scrub import SegmentScrub
 from sparklog.executors.log.segment_stats import Measuring
-from sparklog.executors.log.steps import Steps, run_through
+from sparklog.executors.log.steps import LongPart, Steps, run_through
 from sparklog.executors.log.truncation import TieredStart
 from sparklog.executors.log.txn_index import AbortedTxn
 from sparklog.wire.records.record_search import SEARCH_BYTES_MAX
@@ -68,6 +68,7 @@ __all__ = [
     "FileKind",
     "Log",
     "LogRead",
+    "LongPart",
     "Loss",
     "Measuring",
     "PostponedFlushError",

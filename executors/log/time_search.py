@@ -16,11 +16,12 @@ from sparklog.executors.log.measured_segments import MeasuredSegments
 from sparklog.executors.log.segment import Segment
 from sparklog.executors.log.segment_list import SegmentList
 from sparklog.executors.log.spans import BatchSpan
-from sparklog.executors.log.steps import Steps
+from sparklog.executors.log.steps import LongPart, Steps
 from sparklog.storage_backends.base import FileHandle
 from sparklog.types import NO_TIMESTAMP, OffsetTimestamp
 from sparklog.wire.records.record_search import (
     LARGEST_BYTES_MAX,
+    SEARCH_BYTES_MAX,
     SearchBudget,
     first_largest_record,
     first_record,
@@ -54,8 +55,8 @@ class TimeSearch:
     def first_from(self, timestamp: int) -> Steps[OffsetTimestamp | None]:
         """The first record with at least this timestamp, or None; exact in any order of times.
 
-        Records that cannot be decoded are skipped.  Beyond SEARCH_BYTES_MAX of records the
-        result is a lower bound: no record before that offset has such a timestamp.
+        Records that cannot be decoded are skipped.  If the headers of batches are wrong, the result
+        may be a lower bound (``record_search``): no record before that offset has such a timestamp.
         """
         return self._search(partial(first_at_or_after, self._segments, timestamp))
 
@@ -93,12 +94,32 @@ def search_until_unchanged(
 def first_at_or_after(
     segments: SegmentList, timestamp: int, start_offset: int
 ) -> Steps[OffsetTimestamp | None]:
-    """The first record from ``start_offset`` on with at least this timestamp."""
-    budget = SearchBudget()
+    """The first record from ``start_offset`` on with at least this timestamp.
+
+    Few batches are large.  Their searches are long parts, which begin again from the start.
+    """
+    quick = SearchBudget(batch_bytes_max=SEARCH_BYTES_MAX)
+    found = yield from _first_in_all(segments, timestamp, quick, start_offset)
+    if quick.is_cut_short:
+        whole = SearchBudget()
+        found = yield from _first_in_all(segments, timestamp, whole, start_offset, is_long=True)
+    return found
+
+
+def _first_in_all(
+    segments: SegmentList,
+    timestamp: int,
+    budget: SearchBudget,
+    start_offset: int,
+    *,
+    is_long: bool = False,
+) -> Steps[OffsetTimestamp | None]:
     for segment in tuple(segments.from_offset(start_offset)):
         yield from MeasuredSegments(segments).ensure_time_index(segment, largest_only=True)
         if segment.largest.timestamp >= timestamp:
-            found = yield from _first_in(segment, segments, timestamp, budget, start_offset)
+            found = yield from _first_in(
+                segment, segments, timestamp, budget, start_offset, is_long=is_long
+            )
             if found is not None:
                 return found
     return None
@@ -106,7 +127,7 @@ def first_at_or_after(
 
 def first_with_largest(segments: SegmentList, start_offset: int) -> Steps[OffsetTimestamp | None]:
     """The first record with the largest timestamp of those from ``start_offset`` on."""
-    budget = SearchBudget(LARGEST_BYTES_MAX)
+    budget = SearchBudget(LARGEST_BYTES_MAX, batch_bytes_max=LARGEST_BYTES_MAX)
     best: OffsetTimestamp | None = None
     for segment in tuple(segments.from_offset(start_offset)):
         yield from MeasuredSegments(segments).ensure_time_index(segment, largest_only=True)
@@ -123,6 +144,8 @@ def _first_in(
     timestamp: int,
     budget: SearchBudget,
     start_offset: int,
+    *,
+    is_long: bool = False,
 ) -> Steps[OffsetTimestamp | None]:
     yield from MeasuredSegments(segments).ensure_time_index(segment)
     if segment not in segments:
@@ -131,7 +154,8 @@ def _first_in(
     if position is None:
         return None
     search = partial(_find_from, timestamp=timestamp, budget=budget, start_offset=start_offset)
-    found: OffsetTimestamp | None = yield _walk(segment, position, search)
+    walk = _walk(segment, position, search)
+    found: OffsetTimestamp | None = yield LongPart(walk) if is_long else walk
     return found
 
 

@@ -22,7 +22,12 @@ from sparklog.executors.replica_manager.log_maintenance import (
 )
 from sparklog.executors.replica_manager.log_reads import LogReads
 from sparklog.executors.replica_manager.metrics import BrokerMetrics
-from sparklog.executors.replica_manager.offset_searches import SEARCHES_AT_ONCE, SEARCHES_MAX
+from sparklog.executors.replica_manager.offset_searches import (
+    BUCKET_SEARCHES_AT_ONCE,
+    LONG_PARTS_AT_ONCE,
+    SEARCHES_AT_ONCE,
+    SEARCHES_MAX,
+)
 from sparklog.executors.replica_manager.record_validation import QUEUED_BYTES_MAX
 from sparklog.executors.replica_manager.remote_reads import (
     RemoteReads,
@@ -39,6 +44,8 @@ from sparklog.executors.replica_manager.transaction_verifications import (
 )
 
 __all__ = [
+    "BUCKET_SEARCHES_AT_ONCE",
+    "LONG_PARTS_AT_ONCE",
     "QUEUED_BYTES_MAX",
     "SEARCHES_AT_ONCE",
     "SEARCHES_MAX",

@@ -7,8 +7,10 @@ a time.  Must not know the purpose of the work.
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from sparklog.errors import SparklogError
 from sparklog.executors.log import Log, Measuring, Steps
@@ -16,6 +18,9 @@ from sparklog.storage_backends.blocking import run_blocking
 from sparklog.types import TopicPartition
 
 T = TypeVar("T")
+
+#: The context in which a blocking part of some work runs.
+Gate: TypeAlias = Callable[[Callable[[], Any]], AbstractAsyncContextManager[None]]
 
 #: The pause after each step of measuring, as a multiple of its time: requests come first.
 PAUSE_FACTOR = 3
@@ -43,11 +48,11 @@ class LogWorkers:
         self,
         topic_partition: TopicPartition,
         steps: Steps[T],
-        gate: asyncio.Semaphore | None = None,
+        gate: Gate | None = None,
     ) -> T:
         """Run ``steps`` once the earlier work on this log has ended, and return their result.
 
-        Each blocking part waits for ``gate``, which bounds how many parts run at once.
+        Each blocking part waits for ``gate``, which bounds how many such parts run at once.
         """
         turns = self._turns.setdefault(topic_partition, _Turns())
         turns.users += 1
@@ -105,12 +110,12 @@ class LogWorkers:
         await self.run(log.topic_partition, log.statistics.take(measuring))
 
 
-async def _run_steps(steps: Steps[T], gate: asyncio.Semaphore | None) -> T:
+async def _run_steps(steps: Steps[T], gate: Gate | None) -> T:
     try:
         part = next(steps)
         while True:
             try:
-                async with gate or contextlib.nullcontext():
+                async with contextlib.nullcontext() if gate is None else gate(part):
                     result = await run_blocking(part)
             except Exception as error:
                 part = steps.throw(error)

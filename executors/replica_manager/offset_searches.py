@@ -5,24 +5,30 @@ Must not know how a log or a bucket is searched.
 
 Each part of a search decodes a bounded number of bytes in a worker thread
 (``wire/records/record_search.py``).  SEARCHES_AT_ONCE parts of all searches run at the same
-time, so their memory is bounded as a whole.  A connection has at most CONNECTION_SEARCHES searches
-that compete for these places, or search in the bucket; its other searches wait until these have
-ended.
+time, so their memory is bounded as a whole.  LONG_PARTS_AT_ONCE of them are long parts, which
+decode a batch of any size: searches of ordinary batches do not wait for these.  A connection has at
+most CONNECTION_SEARCHES searches that compete for these places, or search in the bucket; its other
+searches wait until these have ended.  BUCKET_SEARCHES_AT_ONCE searches are in the bucket at the
+same time.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, Final
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log import Steps
+from sparklog.executors.log import LongPart, Steps
 from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.transport import ServerConnection
 from sparklog.types import OffsetTimestamp, TopicPartition
 
 #: Half of the worker threads (``blocking.WORKERS_MAX``): flushes go on beside searches.
 SEARCHES_AT_ONCE: Final = 2
+#: Those of them that decode whole batches beyond SEARCH_BYTES_MAX.
+LONG_PARTS_AT_ONCE: Final = 1
+#: Half of the threads of the process beside the broker: reads of the bucket go on beside searches.
+BUCKET_SEARCHES_AT_ONCE: Final = 4
 #: Searches of one connection that may run or wait for a place.
 CONNECTION_SEARCHES: Final = 2
 #: Searches of all connections together that may run or wait.
@@ -36,7 +42,9 @@ class OffsetSearches:
 
     def __init__(self, log_workers: LogWorkers) -> None:
         self._log_workers = log_workers
-        self._gate = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._parts = asyncio.Semaphore(SEARCHES_AT_ONCE)
+        self._long_parts = asyncio.Semaphore(LONG_PARTS_AT_ONCE)
+        self._bucket = asyncio.Semaphore(BUCKET_SEARCHES_AT_ONCE)
         self._count = 0
 
     async def run(
@@ -48,7 +56,7 @@ class OffsetSearches:
         """The result of the search.  Raises REQUEST_TIMED_OUT at once when too many wait."""
         try:
             async with self._turn(connection):
-                return await self._log_workers.run(topic_partition, search, self._gate)
+                return await self._log_workers.run(topic_partition, search, self._place)
         finally:
             search.close()
 
@@ -63,12 +71,19 @@ class OffsetSearches:
         Raises REQUEST_TIMED_OUT after the timeout in seconds, and at once when too many wait.
         """
         try:
-            async with asyncio.timeout(timeout_s), self._turn(connection):
+            async with asyncio.timeout(timeout_s), self._turn(connection), self._bucket:
                 return await search()
         except TimeoutError as error:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"the remote_dir has not answered in {timeout_s} s"
             ) from error
+
+    @asynccontextmanager
+    async def _place(self, part: Callable[[], Any]) -> AsyncIterator[None]:
+        """Wait for a place for a part of a search."""
+        long_parts = self._long_parts if isinstance(part, LongPart) else nullcontext()
+        async with long_parts, self._parts:
+            yield
 
     @asynccontextmanager
     async def _turn(self, connection: ServerConnection) -> AsyncIterator[None]:

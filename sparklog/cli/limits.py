@@ -21,7 +21,13 @@ from sparklog.executors.groups import (
 )
 from sparklog.executors.handlers.delayed_fetch import WAIT_MS_MAX
 from sparklog.executors.log import SEARCH_BYTES_MAX
-from sparklog.executors.replica_manager import QUEUED_BYTES_MAX, SEARCHES_AT_ONCE, SEARCHES_MAX
+from sparklog.executors.replica_manager import (
+    BUCKET_SEARCHES_AT_ONCE,
+    LONG_PARTS_AT_ONCE,
+    QUEUED_BYTES_MAX,
+    SEARCHES_AT_ONCE,
+    SEARCHES_MAX,
+)
 from sparklog.metadata.topic_names import NAME_LENGTH_MAX
 from sparklog.slices import ITEMS_AT_ONCE
 from sparklog.transport.channel import UNSENT_BYTES_MAX
@@ -95,14 +101,27 @@ LIMITS: tuple[Limit, ...] = (
         beyond="the reader refuses the batch",
     ),
     Limit(
-        name="records that one lookup by timestamp looks through, decompressed",
+        name="batches whose headers mislead one lookup by timestamp, decompressed",
         value=SEARCH_BYTES_MAX,
         unit="bytes",
-        beyond="the answer is a lower bound: the first offset that was not looked at",
+        beyond="no further batch is looked through; the answer is a lower bound: the first offset "
+        "of the next batch that may have such a record",
     ),
     Limit(
         name="lookups by timestamp that decode at once",
         value=SEARCHES_AT_ONCE,
+        unit="lookups",
+        beyond="a lookup waits, at a broker and behind those of its own connection",
+    ),
+    Limit(
+        name="lookups by timestamp at once in a batch of more than 16 MiB, decompressed",
+        value=LONG_PARTS_AT_ONCE,
+        unit="lookup",
+        beyond="a lookup waits, at a broker",
+    ),
+    Limit(
+        name="lookups by timestamp in the bucket at once",
+        value=BUCKET_SEARCHES_AT_ONCE,
         unit="lookups",
         beyond="a lookup waits, at a broker and behind those of its own connection",
     ),

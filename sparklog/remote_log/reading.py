@@ -136,8 +136,8 @@ class RemoteReader:
         """The first record from ``start_offset`` on with at least this timestamp (milliseconds).
 
         None if the segment has no such record.  Records that cannot be decoded are skipped.  The
-        budget is that of one search over several segments; beyond it the result is a lower bound
-        (``record_search``).
+        budget is that of one search over several segments; if the headers of batches are wrong, the
+        result may be a lower bound (``record_search``).
         """
         if segment.max_timestamp < timestamp or segment.next_offset <= start_offset:
             return None

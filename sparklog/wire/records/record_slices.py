@@ -55,6 +55,16 @@ class FindWhole(Protocol):
     ) -> tuple[int, int]: ...
 
 
+class Shorten(Protocol):
+    """The type of a function that replaces a record which is too large to be held."""
+
+    def __call__(self, data: memoryview, /) -> tuple[bytes, int] | None:
+        """What stands for the record at the start of ``data``, and the record's size in bytes.
+
+        None if more bytes of the record are needed.  Raises DecodeError.
+        """
+
+
 def whole_slice(
     compression: Compression,
     packed: Buffer,
@@ -94,12 +104,14 @@ def record_slices(
     whole_bytes: int = SLICE_BYTES,
     slice_bytes: int = SLICE_BYTES,
     find_whole: FindWhole | None = None,
+    shorten: Shorten | None = None,
 ) -> Iterator[RecordSlice]:
     """The ``record_count`` records of a batch whose (compressed) record section is ``packed``.
 
     Yields one slice if the records have at most ``whole_bytes`` bytes; only its size is compared
     with the count.  Else yields slices of about ``slice_bytes``, or of one larger record.
-    ``find_whole`` replaces ``whole_records``, for instance by column.
+    ``find_whole`` replaces ``whole_records``, for instance by column.  ``shorten`` is asked about
+    each record whose end has not been decompressed yet.
 
     Raises DecodeError, maybe after some slices: for malformed data, for a wrong count, and for
     more than ``limit_bytes`` (``TooLargeError``).
@@ -119,7 +131,9 @@ def record_slices(
         check_count(record_count, len(plain))
         yield RecordSlice(record_count, plain)
         return
-    yield from _cut(_joined(first), parts, record_count, slice_bytes, find_whole or whole_records)
+    yield from _cut(
+        _joined(first), parts, record_count, slice_bytes, find_whole or whole_records, shorten
+    )
 
 
 def check_count(record_count: int, plain_bytes: int) -> None:
@@ -156,6 +170,7 @@ def _cut(
     record_count: int,
     slice_bytes: int,
     find_whole: FindWhole,
+    shorten: Shorten | None,
 ) -> Iterator[RecordSlice]:
     """Slices of ``held`` and the parts that follow it."""
     left = record_count
@@ -165,6 +180,13 @@ def _cut(
             yield RecordSlice(count, memoryview(held)[:end])
             left -= count
             held = memoryview(held)[end:]
+            continue
+        short = shorten(memoryview(held)) if shorten is not None else None
+        if short is not None:
+            data, size = short
+            held = _behind(held, parts, size)
+            yield RecordSlice(1, data)
+            left -= 1
             continue
         part = next(parts, None)
         if part is None:
@@ -180,6 +202,19 @@ def _cut(
         held = b"".join(more)
     if len(held) or any(map(len, parts)):
         raise DecodeError("bytes are left over after the last record of a batch")
+
+
+def _behind(
+    held: bytes | memoryview, parts: Iterator[bytes | memoryview], size: int
+) -> bytes | memoryview:
+    """What is decompressed behind the first ``size`` bytes of ``held`` and the parts."""
+    part: bytes | memoryview | None = held
+    while part is not None and len(part) < size:
+        size -= len(part)
+        part = next(parts, None)
+    if part is None:
+        raise DecodeError(f"the bytes of a batch end {size} bytes before the end of a record")
+    return memoryview(part)[size:]
 
 
 def whole_records(

@@ -261,6 +261,16 @@ def test_a_lookup_by_time_skips_batches_that_the_index_rules_out(
         assert sum(size for suffix, _, size in requests if suffix == "log") < 2500
 
 
+def test_a_lookup_by_time_is_exact_in_a_batch_that_decompresses_to_many_megabytes() -> None:
+    """DataFrames take the offset for the end of what they read (``endingTimestamp``)."""
+    rich = RichLog()
+    rich.put(*range(5000), size=4000, compression=Compression.GZIP)
+    (segment,) = rich.copy_all()
+    assert segment.log_size < 100_000
+    found = OffsetTimestamp(offset=4900, timestamp=4900, leader_epoch=0)
+    assert reader_of(rich).find_timestamp(segment, 4900) == first_since(rich.log, 4900) == found
+
+
 def test_a_batch_larger_than_the_first_request_takes_a_second_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

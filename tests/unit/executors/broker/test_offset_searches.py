@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
-from sparklog.executors.log.steps import Steps
+from sparklog.executors.log.steps import LongPart, Steps
 from sparklog.executors.replica_manager import offset_searches
 from sparklog.executors.replica_manager.log_workers import LogWorkers
 from sparklog.executors.replica_manager.offset_searches import (
+    BUCKET_SEARCHES_AT_ONCE,
     CONNECTION_SEARCHES,
     SEARCHES_AT_ONCE,
     OffsetSearches,
@@ -33,14 +34,14 @@ class Worker:
         await done
         return None
 
-    async def finish_one(self) -> None:
-        self.running.pop(0).set_result(None)
+    async def finish_one(self, index: int = 0) -> None:
+        self.running.pop(index).set_result(None)
         for _ in range(10):
             await asyncio.sleep(0)
 
 
-def search(name: str) -> Steps[OffsetTimestamp | None]:
-    yield lambda: name
+def search(name: str, is_long: bool) -> Steps[OffsetTimestamp | None]:
+    yield LongPart(lambda: name) if is_long else lambda: name
     return OffsetTimestamp(offset=1)
 
 
@@ -49,10 +50,10 @@ def connection() -> Any:
 
 
 def start(
-    searches: OffsetSearches, who: Any, name: str, partition: int
+    searches: OffsetSearches, who: Any, name: str, partition: int, *, is_long: bool = False
 ) -> "asyncio.Task[OffsetTimestamp | None]":
     tp = TopicPartition("t", partition)
-    return asyncio.ensure_future(searches.run(who, tp, search(name)))
+    return asyncio.ensure_future(searches.run(who, tp, search(name, is_long)))
 
 
 def test_a_flood_of_one_connection_does_not_delay_another() -> None:
@@ -74,6 +75,51 @@ def test_a_flood_of_one_connection_does_not_delay_another() -> None:
                 assert len(worker.running) <= SEARCHES_AT_ONCE
                 await worker.finish_one()
             assert [await task for task in tasks] == [OffsetTimestamp(offset=1)] * 51
+
+    asyncio.run(main())
+
+
+def test_a_search_waits_for_one_long_part_at_most() -> None:
+    async def main() -> None:
+        worker = Worker()
+        with replaced_runner(worker):
+            searches = OffsetSearches(LogWorkers())
+            tasks = [start(searches, connection(), f"long {n}", n, is_long=True) for n in range(5)]
+            await asyncio.sleep(0)
+            tasks += [start(searches, connection(), f"short {n}", 9 + n) for n in range(3)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert worker.began == ["long 0", "short 0"]
+            for _ in range(3):
+                await worker.finish_one(-1)  # the long part ends last
+            assert worker.began == ["long 0", "short 0", "short 1", "short 2"]
+            while worker.running:
+                await worker.finish_one()
+            assert worker.began[4:] == [f"long {n}" for n in range(1, 5)]
+            assert [await task for task in tasks] == [OffsetTimestamp(offset=1)] * 8
+
+    asyncio.run(main())
+
+
+def test_few_searches_are_in_the_bucket_at_once() -> None:
+    async def main() -> None:
+        searches = OffsetSearches(LogWorkers())
+        running: list[asyncio.Future[None]] = []
+
+        async def find() -> None:
+            running.append(asyncio.get_running_loop().create_future())
+            await running[-1]
+
+        ask = [searches.run_remote(connection(), find, 60) for _ in range(10)]
+        tasks = [asyncio.ensure_future(each) for each in ask]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(running) == BUCKET_SEARCHES_AT_ONCE
+        for number in range(10):
+            running[number].set_result(None)
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert [await task for task in tasks] == [None] * 10
 
     asyncio.run(main())
 

@@ -1,22 +1,27 @@
-"""Lookups by time where batches cannot be decoded, or decompress to more than a search looks at."""
+"""Lookups by time where batches cannot be decoded, or decompress to very much."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log.log import Log
-from sparklog.executors.log.steps import run_through
+from sparklog.executors.log.steps import LongPart, run_through
 from sparklog.types import Compression, OffsetTimestamp
 from sparklog.wire.records.batch import BATCH_OVERHEAD, check_batch, pack_batch, read_header
 from sparklog.wire.records.builder import Record, encode_batch
-from sparklog.wire.records.compression import compress
+from sparklog.wire.records.compression import MAX_UNCOMPRESSED_BYTES
 from sparklog.wire.records.record_search import SEARCH_BYTES_MAX
 from sparklog.wire.records.record_slices import MIN_RECORD_BYTES
 from sparklog.wire.records.record_times import MEASURED_BYTES_MAX, record_times
 from tests.support.bombs import TINY, bomb, peak_bytes
 from tests.unit.executors.log.log_fixtures import Desk, first_since, headers_of, put, with_largest
 
-#: Records that a search looks through.
+#: Records after which a search begins no further batch.
 WITHIN = SEARCH_BYTES_MAX // MIN_RECORD_BYTES
+MIB = 1 << 20
 
 
 def append(log: Log, data: bytes) -> None:
@@ -81,49 +86,69 @@ def test_a_wrong_crc_is_an_error_because_another_replica_may_know() -> None:
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_a_bomb_is_searched_as_far_as_the_budget_reaches(codec: Compression) -> None:
+def test_a_bomb_is_searched_whole(codec: Compression) -> None:
     log = Desk().open()
     put(log, 10)
-    append(log, bomb(WITHIN - 40_000, codec, timestamp=20, max_timestamp=100))
+    append(log, bomb(3 * WITHIN, codec, timestamp=20, max_timestamp=100))
     after = log.log_end_offset
-    put(log, 100)
-    assert pair(first_since(log, 100)) == (after, 100)
+    assert first_since(log, 100) is None
     assert pair(first_since(log, 20)) == (1, 20)
+    put(log, 5, 100)
+    found = first_since(log, 100)
+    assert pair(found) == (after, 100), "a lower bound: the header of the bomb lies"
 
 
-def test_beyond_the_budget_the_answer_is_a_lower_bound() -> None:
-    log = Desk().open()
+def beyond_the_limit(newest: int) -> bytes:
+    """A batch of records of 1 MiB at time 0, of which readers refuse the last ones.  The record at
+    index ``newest`` is at time 100."""
+    count = MAX_UNCOMPRESSED_BYTES // MIB + 3
+    records = [Record(value=bytes(MIB), timestamp=100 * (n == newest)) for n in range(count)]
+    return encode_batch(records, compression=Compression.ZSTD)
+
+
+def test_beyond_the_limit_of_readers_the_answer_is_a_lower_bound() -> None:
+    log = Desk().open(segment_bytes=1 << 30)
     put(log, 10)
-    count = WITHIN + 200_000
-    # The one record that is asked for is the last of all.
-    section = TINY * (count - 1) + bytes([14, 0, 200, 1, 0, 1, 1, 0])
-    append(log, around(compress(Compression.ZSTD, section), count, codec=4))
+    limit = MAX_UNCOMPRESSED_BYTES // MIB
+    append(log, beyond_the_limit(limit + 1))
     put(log, 100)
     found = first_since(log, 100)
     assert found is not None
     assert found.timestamp == 100
-    assert WITHIN - 200_000 < found.offset <= 1 + count - 1
+    assert limit - 2 < found.offset <= 1 + limit + 1
 
 
-def test_beyond_the_budget_no_record_that_was_not_looked_at_is_passed_by() -> None:
-    log = Desk().open(segment_bytes=1 << 30)
-    # The one record that is asked for comes soon behind the budget, and many others behind it.
-    wanted, behind = WITHIN + 1000, 300_000
-    section = TINY * wanted + bytes([14, 0, 200, 1, 0, 1, 1, 0]) + TINY * behind
-    append(log, around(compress(Compression.ZSTD, section), wanted + 1 + behind, codec=4))
-    found = first_since(log, 100)
-    assert found is not None
-    assert WITHIN - 200_000 < found.offset <= wanted
-
-
-def test_beyond_the_budget_the_largest_timestamp_stays_where_it_was_found() -> None:
+def test_beyond_the_limit_the_largest_timestamp_stays_where_it_was_found() -> None:
     log = Desk().open(segment_bytes=1 << 30)
     put(log, 100)
-    # The second record has the largest timestamp; more follow than are looked through.
-    section = TINY + bytes([14, 0, 200, 1, 2, 1, 1, 0]) + TINY * (10 * 2**20)
-    append(log, around(compress(Compression.ZSTD, section), 2 + 10 * 2**20, codec=4))
+    append(log, beyond_the_limit(1))
     log.advance_log_start(1)  # the segment's own first largest record does not count any more
     assert pair(with_largest(log)) == (2, 100)
+
+
+def test_only_a_search_in_a_large_batch_has_long_parts() -> None:
+    log = Desk().open(segment_bytes=1 << 30)
+    put(log, 10)
+    append(log, bomb(WITHIN - 1, timestamp=20, max_timestamp=30))
+    append(log, bomb(WITHIN + 1, timestamp=40, max_timestamp=50))
+    assert long_parts(log, 10) == long_parts(log, 20) == long_parts(log, 40) == 0
+    assert long_parts(log, 50) == 1
+
+
+def long_parts(log: Log, timestamp: int) -> int:
+    """The number of long parts of a lookup."""
+    found: list[bool] = []
+
+    def run(part: Callable[[], Any]) -> Any:
+        found.append(isinstance(part, LongPart))
+        return part()
+
+    steps = log.times.first_from(timestamp)
+    with suppress(StopIteration):
+        part = next(steps)
+        while True:
+            part = steps.send(run(part))
+    return sum(found)
 
 
 def test_sixteen_bombs_do_not_multiply_the_work_of_one_search() -> None:
@@ -136,7 +161,7 @@ def test_sixteen_bombs_do_not_multiply_the_work_of_one_search() -> None:
 
 
 def test_a_search_holds_a_slice_and_not_the_batch() -> None:
-    batch = bomb(WITHIN, timestamp=20, max_timestamp=100)
+    batch = bomb(3 * WITHIN, timestamp=20, max_timestamp=100)
     log = Desk().open(segment_bytes=1 << 30)
     append(log, batch)
     first_since(log, 100)  # what is loaded once is not counted
