@@ -11,7 +11,7 @@ Unfinished uploads of live partitions are left alone in a bucket, which has a ru
 folder they are temporary files with an age, and go as orphans do.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -63,39 +63,58 @@ def find_orphans(
     return orphans, unknown
 
 
-def delete_orphans(store: StorageBackend, folder: str, orphans: Collection[str]) -> tuple[int, str]:
+def delete_orphans(store: StorageBackend, folder: str, orphans: Iterable[str]) -> tuple[int, str]:
     """Delete orphans; return how many are gone, and ``SweptOrphans.error``."""
-    try:
-        store.delete_many([f"{folder}/{name}" for name in orphans])
-    except RefusedDeletesError as refusal:
-        return len(orphans) - len(refusal.paths), str(refusal)
-    return len(orphans), ""
+    deleted, refusal = _delete(store, [f"{folder}/{name}" for name in orphans])
+    return deleted, "" if refusal is None else str(refusal)
 
 
 def sweep_topic(store: StorageBackend, topic_id: UUID, objects_max: int) -> SweptTopic:
     """Delete about ``objects_max`` objects of a deleted topic.
 
-    The caller knows that the topic was deleted, and repeats the call until it is finished.  Raises
-    StorageError: a later call goes on.
+    The caller knows that the topic was deleted, and repeats the call until it is finished.
+
+    Raises:
+        RefusedDeletesError: the store refused to delete some objects; most of the others are gone.
+        StorageError: also; a later call goes on.
     """
     partitions = [names.partition_of(name) for name in store.list(str(topic_id))]
-    objects = spent = 0
+    objects = refused = spent = 0
+    first_refusal: RefusedDeletesError | None = None
     for partition in partitions:
         if partition is None:
             continue
         if objects and spent >= objects_max:
             return SweptTopic(objects, is_finished=False)
         paths = _paths(store, topic_id, partition)
-        now = paths[: max(objects_max - spent, 1)]
-        store.delete_many(now)
-        objects += len(now)
-        spent += len(now) + _LISTING
-        if len(now) < len(paths):
+        now = paths[: objects_max - spent if objects else objects_max]
+        deleted, refusal = _delete(store, now)
+        objects += deleted
+        refused += len(now) - deleted
+        spent += deleted + _LISTING
+        # A repeated call tries the refused objects again, so it is to delete as many others.
+        if len(now) < len(paths) and 2 * deleted >= len(now):
             return SweptTopic(objects, is_finished=False)
-        _remove_folders(store, topic_id, partition)
+        if refusal is None:
+            _remove_folders(store, topic_id, partition)
+            continue
+        first_refusal = first_refusal or refusal
+        if refused >= objects_max:
+            break
+    if first_refusal is not None:
+        raise first_refusal
     if isinstance(store, FileHalf):
         _remove_empty(store, str(topic_id))
     return SweptTopic(objects, is_finished=True)
+
+
+def _delete(store: StorageBackend, paths: Sequence[str]) -> tuple[int, RefusedDeletesError | None]:
+    """Delete files; return how many are gone, and the error for those that the store keeps."""
+    try:
+        store.delete_many(paths)
+    except RefusedDeletesError as refusal:
+        return len(paths) - len(refusal.paths), refusal
+    return len(paths), None
 
 
 def _paths(store: StorageBackend, topic_id: UUID, partition: int) -> list[str]:

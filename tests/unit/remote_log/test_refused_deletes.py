@@ -5,11 +5,12 @@ import errno
 import pytest
 
 from sparklog.errors import StorageError
-from sparklog.remote_log import garbage
+from sparklog.remote_log import garbage, names
 from sparklog.remote_log.garbage import REFUSED_REST_MS, CollectedGarbage
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.service import RemoteLogService, SweptOrphans
-from sparklog.storage_backends.base import storage_error
+from sparklog.remote_log.sweep import sweep_topic
+from sparklog.storage_backends.base import RefusedDeletesError, storage_error
 from sparklog.storage_backends.memory import MemoryBackend
 from tests.unit.remote_log.segments import ids
 from tests.unit.remote_log.service_fixtures import (
@@ -24,6 +25,7 @@ from tests.unit.remote_log.service_fixtures import (
     service_of,
     stored,
 )
+from tests.unit.remote_log.test_sweep import GONE, sweep_until_finished
 
 #: The last one stays in the log.
 A, B, C, D = (copied(at, at + 10) for at in (0, 10, 20, 30))
@@ -138,3 +140,36 @@ def test_the_orphans_behind_a_refused_one_go() -> None:
     assert store.list(SEGMENTS) == object_names(A, first)
     refuse(store)
     assert service.sweep_orphans(PARTITION, DAY_MS, DAY_MS) == SweptOrphans(2, 0)
+
+
+def put_topic(store: MemoryBackend, partitions: int) -> list[str]:
+    """A deleted topic with three files in each partition."""
+    paths: list[str] = []
+    for partition in range(partitions):
+        paths.append(f"{names.manifest_folder(GONE, partition)}/{1:020d}.json")
+        paths += names.objects(names.segments_folder(GONE, partition), A.segment_id)
+    for path in paths:
+        store.put(path, b"x")
+    return paths
+
+
+@pytest.mark.parametrize("objects_max", [3, 4, 100])
+def test_everything_of_a_deleted_topic_goes_but_the_refused_objects(objects_max: int) -> None:
+    store = MemoryBackend()
+    paths = put_topic(store, 3)
+    refused = [paths[1], paths[4]]
+    refuse(store, *refused)
+    with pytest.raises(RefusedDeletesError, match=refused[0]):
+        sweep_until_finished(store, GONE, objects_max)
+    assert [path for path in paths if store.exists(path)] == refused
+    refuse(store)
+    sweep_until_finished(store, GONE, objects_max)
+    assert not store.exists(str(GONE))
+
+
+def test_a_sweep_of_a_topic_tries_a_bounded_number_of_refused_objects() -> None:
+    store = MemoryBackend()
+    put_topic(store, 5)
+    refuse(store, str(GONE))
+    with pytest.raises(RefusedDeletesError, match=r"and 1 more files"):
+        sweep_topic(store, GONE, 2)
