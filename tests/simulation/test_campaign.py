@@ -83,8 +83,8 @@ PINNED = {
 
 PRINT_RUN = """
 from tests.simulation.scenario import run
-# Plain, with groups, with compacted topics, with transactions, with tiered topics.
-for seed in (15, 22, 18, 10, 1_000_005):
+# With groups and compacted topics; with groups, transactions and tiered topics.
+for seed in (18, 1_000_003):
     verdict = run(seed)
     print("\\n".join(verdict.trace))
     print(verdict.found, sorted(verdict.counters.items()))
