@@ -50,7 +50,7 @@ HUNTED_FROM = {
     "recover_without_waiting": 65,
     "take_a_cut_without_a_hold": 101,
     "take_an_end_from_an_earlier_connection": 201,
-    "take_batches_of_old_clients_without_verification": 101,
+    "take_batches_of_old_clients_without_verification": 201,
     "take_the_age_of_garbage_from_the_call": 1_002_601,
 }
 WORKERS = min(2, os.cpu_count() or 1)

@@ -54,7 +54,7 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "restart_in_the_same_epoch": 1,
     "take_an_end_from_an_earlier_connection": 255,
     "take_a_cut_without_a_hold": 119,
-    "take_batches_of_old_clients_without_verification": 169,
+    "take_batches_of_old_clients_without_verification": 222,
     "ignore_a_follower_about_to_join": 10,
     "delete_the_replaced_segments_first": 26,
     "copy_a_lost_log_under_the_same_leader_epoch": 459,
