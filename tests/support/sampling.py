@@ -51,6 +51,9 @@ LEFT_OUT: Final = {
         "test_there_and_back": "tests/peers/test_files.py, which reads single files both ways",
     },
     "tests/process/test_bad_disks.py": {
+        "test_a_full_disk_takes_records_again_once_the_bucket_is_back": (
+            "tests/unit/executors/tiering/test_full_disks.py"
+        ),
         "test_what_was_acknowledged_survives_a_stop_on_a_full_disk": (
             "test_a_full_disk_refuses_writes_serves_reads_and_recovers"
         ),
