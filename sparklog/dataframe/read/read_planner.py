@@ -154,7 +154,7 @@ class _ReadPlanner:
             isolation=self._options.isolation,
             timeout_s=max(self._deadline.left_s, 0.001),
         )
-        return {tp: None if at.offset == NO_OFFSET else at.offset for tp, at in found.items()}
+        return {tp: _offset(at) for tp, at in found.items()}
 
     async def _firsts(
         self, partitions: Sequence[TopicPartition], lower_ms: int | None
@@ -178,7 +178,7 @@ class _ReadPlanner:
             )
             for tp, at in found.items():
                 if isinstance(at, OffsetTimestamp):
-                    firsts[tp] = None if at.offset == NO_OFFSET else at.offset
+                    firsts[tp] = _offset(at)
                 elif at.code is ErrorCode.CORRUPT_MESSAGE:
                     log.warning("a filter by time saves nothing of %s: %s", tp, at)
                     firsts[tp] = 0
@@ -239,3 +239,8 @@ class _ReadPlanner:
                     wanted,
                     item.start,
                 )
+
+
+def _offset(found: OffsetTimestamp) -> int | None:
+    """The offset of a record that was looked for; None if there is no such record."""
+    return None if found.offset == NO_OFFSET else found.offset
