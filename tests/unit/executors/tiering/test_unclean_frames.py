@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparklog.config.broker import BrokerConfig
 from sparklog.dataframe.read import PushdownTopicReader, segment_source
 from sparklog.dataframe.schema import read_schema
 from sparklog.wire.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -17,7 +18,7 @@ from tests.unit.executors.tiering.tiered_rig import TieredRig, run_tiered
 
 UNCLEAN = 1
 #: The URLs of a plan are older than that when a task uses them.
-LATER_MS = 2 * 3_600_000
+LATER_MS = 2 * BrokerConfig().remote_signed_url_lifetime_ms
 
 
 def later_ms() -> int:
