@@ -45,6 +45,7 @@ HUNTED_FROM = {
     "drop_markers_early": 101,
     "drop_tombstones_early": 101,
     "initialize_in_the_same_epoch": 101,
+    "leave_the_bucket_without_asking_the_other_replicas": 1_010_000,
     "look_up_times_on_the_disk_only": 1_010_000,
     "recover_from_the_worst_log": 61,
     "recover_without_waiting": 65,

@@ -226,11 +226,15 @@ class BrokerDied:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLost:
     """A partition directory vanished from a broker's disk (``whole``), or its newest log file
-    became shorter, whether the broker was running or not."""
+    became shorter, whether the broker was running or not.
+
+    ``incarnation`` is that of the process that runs, which may have the files open and not notice.
+    """
 
     broker: int
     log: LogId
     whole: bool
+    incarnation: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Checkers after recoveries from the bucket alone: what may be gone, and what may not."""
 
 from dataclasses import replace
+from uuid import UUID
 
 from sparklog.metadata import PartitionChanged
 from sparklog.remote_log.manifest_records import LogStartMoved
@@ -11,6 +12,7 @@ from tests.simulation.events import (
     HighWatermarkSeen,
     LogLost,
     ReplicaEnd,
+    ReplicasOffline,
     SeenBatch,
     UncleanElectionAsked,
 )
@@ -144,6 +146,33 @@ def test_who_joins_with_a_move_that_began_before_its_log_was_lost_has_not_copied
 
     assert damaged(lost) == {2}
     assert damaged() == damaged(lost, committed(registered(2))) == set()
+
+
+def test_a_process_with_open_files_joins_again_with_nothing_on_its_disk() -> None:
+    """Seed 1031032.  The directories vanished after the start, before the registration."""
+    process = UUID(int=2)
+
+    def held(*, notices: bool) -> list[bool]:
+        told = Told(replace(STATE, replicas=(1, 2), isr=(1, 2)))
+        events: list[AnyEvent] = [
+            created(state=told.state, remote_storage_enable="true"),
+            *(LogLost(broker=each, log=LOG, whole=True, incarnation=process) for each in (1, 2)),
+            committed(registered(1), registered(2), told.now(-1, ())),
+            committed(told.now(1, (1,))),
+        ]
+        if notices:
+            events += [
+                ReplicasOffline(broker=2, logs=logs, incarnation=process) for logs in ((LOG,), ())
+            ]
+            events.append(committed(told.now(2, ())))
+            events.append(committed(told.now(1, (1,))))
+        events.append(committed(told.now(1, (1, 2))))
+        events += [committed(told.now(2, (2,))), committed(told.now(-1, ()))]
+        events += [committed(registered(1, life=3), told.now(1, (1,)))]
+        return [each.held for each in follow(History.of(*events))[LOG].recoveries]
+
+    assert held(notices=False)[-1]
+    assert not held(notices=True)[-1]
 
 
 def test_a_replica_with_an_old_log_of_its_own_does_not_go_on_behind_the_bucket() -> None:

@@ -75,6 +75,7 @@ PINNED = {
     1013987: "a marker that the disk refused once was not repeated while the replica led",
     1020078: "a replica whose old log never had a record was blamed to lead",
     1020395: "a lost log was moved to its broker alone, and nobody accepted the loss",
+    1031032: "directories vanished under brokers that had their files open and had not registered",
     1011017: "a partition that one replica led from the bucket was given up for ever, unasked",
     1011199: "a replica whose log was lost while a move went on was taken to have copied it",
     1011947: "a lookup by time was to find what a leader had deleted that died of it",

@@ -91,8 +91,11 @@ class Copies:
     #: Those of whose log nothing is left; those that live, and have told that this log has failed.
     emptied: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
-    #: Those whose log was lost while their disk goes on, and the leader epoch then.
+    #: Those whose log was lost while their disk goes on, and the leader epoch then; NEVER while
+    #: their process has not noticed, as it had the files open.
     lost_in: dict[int, int] = field(default_factory=dict)
+    #: Of these the process that ran then.
+    lost_by: dict[int, UUID | None] = field(default_factory=dict)
     #: By broker: from when until when what it had of the log was lost, and not copied again.
     lost_spans: dict[int, list[list[int]]] = field(default_factory=dict)
     leaderless_since_ms: int = 0
@@ -231,7 +234,9 @@ class _Walk:
         copies = self.copies[event.log]
         copies.lost_spans.setdefault(event.broker, []).append([at, NEVER])
         copies.damaged.add(event.broker)
-        copies.lost_in[event.broker] = copies.state.leader_epoch
+        is_open = event.whole and event.incarnation is not None
+        copies.lost_in[event.broker] = NEVER if is_open else copies.state.leader_epoch
+        copies.lost_by[event.broker] = event.incarnation
         if event.whole:
             copies.emptied.add(event.broker)
 
@@ -243,6 +248,10 @@ class _Walk:
         """
         before = self._told.get((event.broker, event.incarnation), frozenset())
         self._told[event.broker, event.incarnation] = frozenset(event.logs)
+        for log in set(event.logs).intersection(self.copies):
+            copies = self.copies[log]
+            if copies.lost_in.get(event.broker) == NEVER:
+                copies.lost_in[event.broker] = copies.state.leader_epoch  # it has noticed
         for log in before.difference(event.logs):
             copies = self.copies.get(log)
             if copies is not None and event.broker in copies.lost_in:
@@ -320,7 +329,8 @@ class _Walk:
         self._heard(at, broker_id, at)
         self._take_failed(broker_id, record.broker.incarnation)
         for copies in self.copies.values():
-            copies.lost_in.pop(broker_id, None)
+            if copies.lost_by.get(broker_id) != record.broker.incarnation:
+                copies.lost_in.pop(broker_id, None)
             if not record.clean:
                 copies.complete.discard(broker_id)
 

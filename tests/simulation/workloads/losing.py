@@ -49,7 +49,10 @@ async def run(scene: Scene, chance: random.Random) -> None:
 def _hit(scene: Scene, copies: Copies, broker_id: int, chance: random.Random) -> None:
     whole = chance.random() < 0.6
     if lose(scene, copies, broker_id, chance, whole=whole):
-        scene.history.record(LogLost(broker=broker_id, log=copies.log, whole=whole))
+        process = scene.world.brokers[broker_id].incarnation
+        scene.history.record(
+            LogLost(broker=broker_id, log=copies.log, whole=whole, incarnation=process)
+        )
         scene.count("lost_partition_dirs" if whole else "cut_files")
 
 

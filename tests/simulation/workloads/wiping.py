@@ -50,7 +50,10 @@ async def wipe(scene: Scene, chance: random.Random) -> None:
             scene.count("crashes")
     for broker_id in brokers:
         if losing.lose(scene, copies, broker_id, chance, whole=True):
-            scene.history.record(LogLost(broker=broker_id, log=log, whole=True))
+            process = scene.world.brokers[broker_id].incarnation  # one that does not serve yet
+            scene.history.record(
+                LogLost(broker=broker_id, log=log, whole=True, incarnation=process)
+            )
     await scene.pause(chance, TROUBLE_MS)
     for broker_id in brokers:
         await bring_back(scene, broker_id)
