@@ -8,7 +8,7 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -25,6 +25,8 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 #: The local log starts of tiered logs; Kafka has no such file.
 LOCAL_LOG_STARTS = "local-log-start-offset-checkpoint"
+#: The checkpoints, in the order in which they are written.
+CHECKPOINTS = (LOG_STARTS, LOCAL_LOG_STARTS, RECOVERY_POINTS)
 #: The file that a probe writes to find out whether the disk works.
 PROBE_FILE = ".probe"
 #: A line of meta.properties that Kafka does not have.
@@ -230,17 +232,35 @@ class BrokerDir:
         }
 
     def _write_reserve(self, checkpoints: Mapping[str, bytes]) -> bool:
-        """Write the checkpoints into the reserve; False if it has no room."""
+        """Write the checkpoints into the reserve; False if it has no room.
+
+        A file counts more than the reserve.  The log starts may have a file that is older than
+        these checkpoints, as there was room for it, while the others have none: beside them it
+        would be behind the recovery points.  So the reserve first takes over what the files say.
+        """
         was_used = self._reserve.is_used
+        if was_used and (files := self._checkpoint_files()):
+            if not self._reserve.write({**self._reserve.contents, **files}):
+                return False
+            self._delete_checkpoints(files)
         if not self._reserve.write(checkpoints):
             return False
         if not was_used:
             logger.warning("the disk of %s is full: its reserve has the checkpoints", self.location)
-        for name in checkpoints:
-            # A file counts more than the reserve.  The files go in the order of the writes.
+            self._delete_checkpoints(checkpoints)
+        return True
+
+    def _checkpoint_files(self) -> dict[str, bytes]:
+        """The contents of the checkpoints that have a file, in the order of the writes."""
+        paths = {name: f"{self.path}/{name}" for name in CHECKPOINTS}
+        found = {name: self.half.read_if_there(path) for name, path in paths.items()}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def _delete_checkpoints(self, names: Iterable[str]) -> None:
+        """Delete the files of checkpoints that the reserve has, in the order of the writes."""
+        for name in names:
             self.half.delete(f"{self.path}/{name}")
             self.half.flush_folder(self.path)
-        return True
 
     def write_clean_marker(self, broker_epoch: int) -> None:
         """Write the clean-shutdown file, the last step of a stop (``CleanShutdownFileHandler``)."""

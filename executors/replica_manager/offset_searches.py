@@ -28,6 +28,7 @@ SEARCHES_AT_ONCE: Final = 2
 #: Those of them that decode whole batches beyond SEARCH_BYTES_MAX.
 LONG_PARTS_AT_ONCE: Final = 1
 #: Half of the threads of the process beside the broker: reads of the bucket go on beside searches.
+#: A search that nobody waits for any more has its place until the process has answered.
 BUCKET_SEARCHES_AT_ONCE: Final = 4
 #: Searches of one connection that may run or wait for a place.
 CONNECTION_SEARCHES: Final = 2
@@ -45,6 +46,7 @@ class OffsetSearches:
         self._parts = asyncio.Semaphore(SEARCHES_AT_ONCE)
         self._long_parts = asyncio.Semaphore(LONG_PARTS_AT_ONCE)
         self._bucket = asyncio.Semaphore(BUCKET_SEARCHES_AT_ONCE)
+        self._in_bucket: set[asyncio.Future[OffsetTimestamp | None]] = set()
         self._count = 0
 
     async def run(
@@ -71,12 +73,22 @@ class OffsetSearches:
         Raises REQUEST_TIMED_OUT after the timeout in seconds, and at once when too many wait.
         """
         try:
-            async with asyncio.timeout(timeout_s), self._turn(connection), self._bucket:
-                return await search()
+            async with asyncio.timeout(timeout_s), self._turn(connection):
+                await self._bucket.acquire()
+                task = asyncio.ensure_future(search())
+                task.add_done_callback(self._end_in_bucket)
+                self._in_bucket.add(task)
+                return await asyncio.shield(task)
         except TimeoutError as error:
             raise KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT, f"the remote_dir has not answered in {timeout_s} s"
             ) from error
+
+    def _end_in_bucket(self, task: asyncio.Future[OffsetTimestamp | None]) -> None:
+        self._bucket.release()
+        self._in_bucket.discard(task)
+        if not task.cancelled():
+            task.exception()  # there may be nobody left to hear of it
 
     @asynccontextmanager
     async def _place(self, part: Callable[[], Any]) -> AsyncIterator[None]:

@@ -41,8 +41,8 @@ READ_BYTES: Final = 1024 * 1024
 #: in memory.  A kept read holds one or two chunks of the cache open, evicted ones too.
 KEPT_MAX: Final = 64
 KEPT_BYTES_MAX: Final = 4 * 1024 * 1024
-#: How often the start of a kept read is sent.  Its file may have gone bad, which only its client
-#: finds out, and asks for the same offset again; the next read checks the file.
+#: How often in a row a kept read is sent from one offset.  Its file may have gone bad, which only
+#: its client finds out, and asks for the same offset again; the next read checks the file.
 SENT_MAX: Final = 16
 #: Reads ahead of a client, and how many of them are made with one call: in memory, and in files.
 AHEAD_IN_MEMORY: Final = (2, 1)
@@ -83,11 +83,22 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """A read that has come, where its batches are, and how often its start was sent."""
+    """A read that has come, where its batches are, and from which offset it was sent last.
+
+    ``sent`` is how often in a row it was sent from there.
+    """
 
     read: RemoteRead
     place: Place
+    asked_offset: int = NO_OFFSET
     sent: int = 0
+
+    def is_stuck_at(self, offset: int) -> bool:
+        """Count a send from this offset; whether there were SENT_MAX of them before it."""
+        if offset != self.asked_offset:
+            self.asked_offset, self.sent = offset, 0
+        self.sent += 1
+        return self.sent > SENT_MAX
 
 
 class RemoteFetches:
@@ -157,7 +168,7 @@ class RemoteFetches:
         if error is not None:
             raise error
         found = self._find(key)
-        if found is not None and self._kept[found].sent >= SENT_MAX:
+        if found is not None and self._kept[found].is_stuck_at(offset):
             self._drop(found)
             found = None
         if found is None:
@@ -166,7 +177,6 @@ class RemoteFetches:
         self._waiting.pop(key, None)
         kept = self._kept[found]
         read, place = kept.read, kept.place
-        kept.sent += offset == read.first_offset
         try:
             is_whole = offset == read.first_offset and read.next_offset <= end_offset
             if is_whole and place.size <= max_bytes:

@@ -9,7 +9,7 @@ in a *lane*, which is a separate connection per node.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final, Self, TypeVar
 
 from sparklog.client.cluster_view import ClusterView, TopicView
@@ -300,24 +300,30 @@ class ClusterClient:
         create: bool = False,
         node_of: NodeOf = _leader,
         on_retry: OnRetry | None = None,
+        final: Container[ErrorCode] = (),
     ) -> dict[TopicPartition, ResultT | KafkaError]:
         """One request per leader, all at once; retriable failures are retried at the new leaders.
 
         The result has an entry for every item.  ``call`` may raise ConnectError or KafkaError for
-        all its partitions.  ``node_of`` may choose another node than a partition's leader.
+        all its partitions.  ``node_of`` may choose another node than a partition's leader.  Codes
+        in ``final`` are not retried, although Kafka calls them retriable.
         """
         done: dict[TopicPartition, ResultT | KafkaError] = {}
         pending = dict(items)
         backoff = Backoff(deadline)
         while True:
-            by_node, failed, final = await self._by_node(pending, deadline, create, node_of)
-            done |= final
+            by_node, failed, missing = await self._by_node(pending, deadline, create, node_of)
+            done |= missing
             answers = await asyncio.gather(
                 *(_guarded(call, node, group, deadline) for node, group in by_node.items())
             )
             for answer in answers:
                 for tp, result in answer.items():
-                    if isinstance(result, KafkaError) and result.retriable:
+                    if (
+                        isinstance(result, KafkaError)
+                        and result.retriable
+                        and result.code not in final
+                    ):
                         failed[tp] = result
                     else:
                         done[tp] = result

@@ -5,7 +5,7 @@ through as bytes, fetched batches as views of the receive buffer.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -260,8 +260,12 @@ class DataClient:
         *,
         isolation: Isolation = Isolation.READ_COMMITTED,
         timeout_s: float = 60.0,
+        final: Container[ErrorCode] = (),
     ) -> dict[TopicPartition, OffsetTimestamp | KafkaError]:
-        """``list_offsets`` with errors in place of missing results."""
+        """``list_offsets`` with errors in place of missing results.
+
+        Codes in ``final`` are not retried.
+        """
 
         async def call(
             node_id: int, group: dict[TopicPartition, int], deadline: Deadline
@@ -276,7 +280,7 @@ class DataClient:
             response = await connection.request(request, timeout_s=max(deadline.left_s, 0.001))
             return list_offsets_results(response, group)
 
-        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s))
+        return await self.cluster.ask_leaders(wanted, call, Deadline(timeout_s), final=final)
 
     async def end_offsets(
         self,

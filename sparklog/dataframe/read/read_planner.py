@@ -170,11 +170,16 @@ class _ReadPlanner:
             return dict.fromkeys(partitions, 0)
         firsts: dict[TopicPartition, int | None] = {}
         left = list(partitions)
-        for patience_s in (FILTER_SEARCH_S, self._deadline.timeout_s):
+        # Damage may be mended by another leader within the first time, and is believed in then.
+        for patience_s, final in (
+            (FILTER_SEARCH_S, ()),
+            (self._deadline.timeout_s, (ErrorCode.CORRUPT_MESSAGE,)),
+        ):
             found = await self._client.find_offsets(
                 dict.fromkeys(left, lower_ms),
                 isolation=self._options.isolation,
                 timeout_s=max(self._deadline.capped(patience_s).left_s, 0.001),
+                final=final,
             )
             for tp, at in found.items():
                 if isinstance(at, OffsetTimestamp):

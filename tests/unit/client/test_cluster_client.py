@@ -131,6 +131,19 @@ def test_final_errors_are_raised_at_once_with_the_partition_named() -> None:
     run_cluster(test)
 
 
+def test_an_error_that_the_caller_calls_final_is_not_retried() -> None:
+    async def test(cluster: SmallCluster, client: ClusterClient) -> None:
+        cluster.add_topic("t")
+        cluster.refuse(LIST_OFFSETS, ErrorCode.REQUEST_TIMED_OUT, ErrorCode.CORRUPT_MESSAGE)
+        found = await DataClient(client).find_offsets({T0: 5}, final=(ErrorCode.CORRUPT_MESSAGE,))
+        error = found[T0]
+        assert isinstance(error, KafkaError)
+        assert error.code is ErrorCode.CORRUPT_MESSAGE
+        assert cluster.asked(LIST_OFFSETS) == [1, 1]
+
+    run_cluster(test)
+
+
 def test_a_duplicate_that_the_broker_forgot_counts_as_written() -> None:
     async def test(cluster: SmallCluster, client: ClusterClient) -> None:
         cluster.add_topic("t")

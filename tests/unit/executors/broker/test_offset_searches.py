@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sparklog.errors import ErrorCode, KafkaError
+from sparklog.errors import ErrorCode, KafkaError, StorageError
 from sparklog.executors.log.steps import LongPart, Steps
 from sparklog.executors.replica_manager import offset_searches
 from sparklog.executors.replica_manager.log_workers import LogWorkers
@@ -120,6 +120,36 @@ def test_few_searches_are_in_the_bucket_at_once() -> None:
             for _ in range(10):
                 await asyncio.sleep(0)
         assert [await task for task in tasks] == [None] * 10
+
+    asyncio.run(main())
+
+
+def test_a_search_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
+    """The process that searches goes on, and its threads are those that read for fetches."""
+
+    async def main() -> None:
+        searches = OffsetSearches(LogWorkers())
+        running: list[asyncio.Future[None]] = []
+
+        async def find() -> None:
+            running.append(asyncio.get_running_loop().create_future())
+            await running[-1]
+
+        async def ask(timeout_s: float) -> ErrorCode:
+            with pytest.raises(KafkaError) as caught:
+                await searches.run_remote(connection(), find, timeout_s)
+            return caught.value.code
+
+        asked = [ask(0.01) for _ in range(10)]
+        assert await asyncio.gather(*asked) == [ErrorCode.REQUEST_TIMED_OUT] * 10
+        assert len(running) == BUCKET_SEARCHES_AT_ONCE
+        running[0].set_exception(StorageError("gone"))
+        waiting = asyncio.ensure_future(searches.run_remote(connection(), find, 60))
+        while len(running) == BUCKET_SEARCHES_AT_ONCE:
+            await asyncio.sleep(0)
+        for each in running[1:]:
+            each.set_result(None)
+        assert await waiting is None
 
     asyncio.run(main())
 

@@ -166,6 +166,37 @@ def test_a_client_that_comes_back_again_and_again_has_the_file_checked() -> None
     run(test)
 
 
+def test_also_a_client_that_is_stuck_in_the_middle_of_a_read() -> None:
+    class Pairs(Bucket):
+        def _read(self, offset: int, takes_files: bool) -> RemoteRead:
+            return RemoteRead(BATCHES[offset] + BATCHES[offset + 1], offset, offset + 2)
+
+    async def test() -> None:
+        case = Case(Pairs(in_files=False), local_start=2)
+        assert await case.read(0) == BATCHES[0] + BATCHES[1]
+        for _ in range(SENT_MAX):
+            assert await case.read(1, end_offset=2) == BATCHES[1]
+        await case.settle()
+        calls = len(case.bucket.calls)
+        await case.read(1)
+        assert case.bucket.calls[calls:] == [(1, 1, False)]
+
+    run(test)
+
+
+def test_clients_that_read_on_are_sent_what_is_kept() -> None:
+    async def test() -> None:
+        case = Case(Bucket())
+        for _ in range(3 * SENT_MAX):
+            assert await case.read(0) == BATCHES[0]
+            assert await case.read(1) == BATCHES[1]
+        await case.settle()
+        assert [offset for offset, _, _ in case.bucket.calls].count(0) <= 3
+        assert case.bucket.calls.count((0, 1, True)) <= 3
+
+    run(test)
+
+
 @pytest.mark.parametrize("in_files", [True, False])
 def test_nothing_is_read_ahead_of_what_is_on_the_disks(in_files: bool) -> None:
     async def test() -> None:
