@@ -31,6 +31,7 @@ from tests.support.kafka_jars import (
 )
 from tests.support.s3_server import S3Missing, S3Server, require_binary
 from tests.support.sampling import WHOLE, left_out
+from tests.support.time_by_folder import time_by_folder
 
 settings.register_profile(
     "whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -44,6 +45,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TOGETHER = ("tests/peers/", "tests/compat/", "tests/applications/")
 #: What a file says whose tests share the Spark session and the cluster of ``tests/spark``.
 SHARES_CLUSTER = "\nSHARES_CLUSTER = True\n"
+#: Under which pytest keeps the reports of calls; setups and teardowns that passed have no name.
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 #: The jars that the tests of a folder need, in the order in which they are fetched.
 JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
     "peers": (KAFKA, KAFKA_TIERED),
@@ -105,6 +108,12 @@ def _shares_cluster(file: str) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> TogetherByServers:
     return TogetherByServers(config, log)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [each for kind in ("", *OUTCOMES) for each in terminalreporter.stats.get(kind, [])]
+    for line in time_by_folder(each for each in reports if isinstance(each, pytest.TestReport)):
+        terminalreporter.write_line(line)
 
 
 def _prepare_s3() -> None:

@@ -226,10 +226,7 @@ class BrokerDied:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLost:
     """A partition directory vanished from a broker's disk (``whole``), or its newest log file
-    became shorter, whether the broker was running or not.
-
-    ``incarnation`` is that of the process that runs, which may have the files open and not notice.
-    """
+    became shorter; the process ``incarnation``, if one runs, may have the files open."""
 
     broker: int
     log: LogId
