@@ -30,8 +30,10 @@ from sparklog.driver.launcher.worker_python import problem, remedy, ship
 from sparklog.errors import StartError
 from sparklog.plurals import counted
 
-#: How long a cluster manager may take to provide the executors that were requested.
+#: How long a cluster manager may take to provide the executors that were requested, in seconds.
 EXECUTORS_SECONDS_MAX = 30.0
+#: And while there is none: the application itself has just been started.
+FIRST_EXECUTOR_SECONDS_MAX = 120.0
 
 
 def spark_context(spark: Any) -> Any:
@@ -55,7 +57,7 @@ class SparkEngine:
         spark: a classic Spark session.
         module: the module whose ``run_task`` is the body of a supervisor's task.
         executors_seconds: how long to wait for missing slots; None for the default, which is 0
-            in local mode.
+            in local mode, and longer while there is no executor at all.
 
     Raises:
         StartError: the session is Spark Connect, or has been stopped.
@@ -67,6 +69,8 @@ class SparkEngine:
         local = is_local(self._context)
         patience = 0.0 if local else EXECUTORS_SECONDS_MAX
         self._executors_seconds = patience if executors_seconds is None else executors_seconds
+        is_default = executors_seconds is None and not local
+        self._first_seconds = FIRST_EXECUTOR_SECONDS_MAX if is_default else self._executors_seconds
         self._prefix = f"sparklog-{uuid.uuid4().hex[:8]}"
         self._lock = threading.Lock()
         self._running: dict[str, PinnedJob] = {}
@@ -119,9 +123,10 @@ class SparkEngine:
     def require_slots(self, brokers: int, spares: int) -> None:
         self._require_static_allocation()
         wanted = brokers + spares + 1  # one slot is left for queries
-        end = time.monotonic() + self._executors_seconds
+        began = time.monotonic()
         while (found := sum(executor.slots for executor in self.executors())) < wanted:
-            if time.monotonic() >= end:
+            patience = self._executors_seconds if found else self._first_seconds
+            if time.monotonic() - began >= patience:
                 raise StartError(
                     _too_few_slots(brokers, spares, wanted, found, self._context.master)
                 )

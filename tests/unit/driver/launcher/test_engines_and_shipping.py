@@ -228,6 +228,44 @@ def test_slots_of_all_executors_count_and_one_stays_free(monkeypatch: pytest.Mon
         engine.require_slots(3, 1)
 
 
+class Clock:
+    """Stands for the module ``time``: who sleeps comes to the end of it at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("first_s", "others_s", "gives_up_s"),
+    [(100, 100, None), (5, 25, None), (5, 1000, 30), (100, 1000, 100), (1000, 1000, 120)],
+)
+def test_the_first_executor_is_waited_for_longer_than_the_others(
+    first_s: int, others_s: int, gives_up_s: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+
+    def active(_: object) -> list[ExecutorSlots]:
+        return [executor("1")] * (clock.now >= first_s) + [executor("2")] * (clock.now >= others_s)
+
+    module = "sparklog.driver.launcher.spark_engine"
+    monkeypatch.setattr(f"{module}.spark_context", lambda _: FakeContext())
+    monkeypatch.setattr(f"{module}.active_executors", active)
+    monkeypatch.setattr(f"{module}.time", clock)
+    engine = SparkEngine(None, "module")
+    if gives_up_s is None:
+        engine.require_slots(3, 0)
+    else:
+        with pytest.raises(StartError, match="need 4 task slots"):
+            engine.require_slots(3, 0)
+        assert clock.now == pytest.approx(gives_up_s, abs=0.5)
+
+
 class ProbedContext(FakeContext):
     """A context that answers the probe for its executors, and records shipped files."""
 
