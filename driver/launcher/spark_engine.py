@@ -66,11 +66,12 @@ class SparkEngine:
     def __init__(self, spark: Any, module: str, executors_seconds: float | None = None) -> None:
         self._context = spark_context(spark)
         self._module = module
-        local = is_local(self._context)
-        patience = 0.0 if local else EXECUTORS_SECONDS_MAX
-        self._executors_seconds = patience if executors_seconds is None else executors_seconds
-        is_default = executors_seconds is None and not local
-        self._first_seconds = FIRST_EXECUTOR_SECONDS_MAX if is_default else self._executors_seconds
+        if executors_seconds is None and is_local(self._context):
+            executors_seconds = 0.0
+        patience = (EXECUTORS_SECONDS_MAX, FIRST_EXECUTOR_SECONDS_MAX)
+        if executors_seconds is not None:
+            patience = (executors_seconds, executors_seconds)
+        self._executors_seconds, self._first_seconds = patience
         self._prefix = f"sparklog-{uuid.uuid4().hex[:8]}"
         self._lock = threading.Lock()
         self._running: dict[str, PinnedJob] = {}

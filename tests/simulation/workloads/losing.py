@@ -49,10 +49,6 @@ async def run(scene: Scene, chance: random.Random) -> None:
 def _hit(scene: Scene, copies: Copies, broker_id: int, chance: random.Random) -> None:
     whole = chance.random() < 0.6
     if lose(scene, copies, broker_id, chance, whole=whole):
-        process = scene.world.brokers[broker_id].incarnation
-        scene.history.record(
-            LogLost(broker=broker_id, log=copies.log, whole=whole, incarnation=process)
-        )
         scene.count("lost_partition_dirs" if whole else "cut_files")
 
 
@@ -102,7 +98,19 @@ def is_loss_open(scene: Scene) -> bool:
 def lose(
     scene: Scene, copies: Copies, broker_id: int, chance: random.Random, *, whole: bool
 ) -> bool:
-    """Behind the back of the broker; whether there was something to lose."""
+    """Behind the back of the broker; the history is told.  Whether there was something to lose."""
+    if not _take_away(scene, copies, broker_id, chance, whole=whole):
+        return False
+    process = scene.world.brokers[broker_id].incarnation
+    scene.history.record(
+        LogLost(broker=broker_id, log=copies.log, whole=whole, incarnation=process)
+    )
+    return True
+
+
+def _take_away(
+    scene: Scene, copies: Copies, broker_id: int, chance: random.Random, *, whole: bool
+) -> bool:
     found = _directory(scene, copies, broker_id)
     if found is None:
         return False

@@ -8,7 +8,7 @@ import random
 
 from sparklog.remote_log import names
 from tests.simulation.checkers.copies import Copies, follow
-from tests.simulation.events import LogId, LogLost
+from tests.simulation.events import LogId
 from tests.simulation.history import NEVER
 from tests.simulation.workloads import losing
 from tests.simulation.workloads.ending import ask_unclean, is_gone
@@ -49,11 +49,7 @@ async def wipe(scene: Scene, chance: random.Random) -> None:
             await scene.world.kill_broker(broker_id)
             scene.count("crashes")
     for broker_id in brokers:
-        if losing.lose(scene, copies, broker_id, chance, whole=True):
-            process = scene.world.brokers[broker_id].incarnation  # one that does not serve yet
-            scene.history.record(
-                LogLost(broker=broker_id, log=log, whole=True, incarnation=process)
-            )
+        losing.lose(scene, copies, broker_id, chance, whole=True)
     await scene.pause(chance, TROUBLE_MS)
     for broker_id in brokers:
         await bring_back(scene, broker_id)

@@ -40,6 +40,17 @@ class Worker:
             await asyncio.sleep(0)
 
 
+class BucketSearch:
+    """A search in the bucket, whose calls end when they are told to."""
+
+    def __init__(self) -> None:
+        self.running: list[asyncio.Future[None]] = []
+
+    async def __call__(self) -> None:
+        self.running.append(asyncio.get_running_loop().create_future())
+        await self.running[-1]
+
+
 def search(name: str, is_long: bool) -> Steps[OffsetTimestamp | None]:
     yield LongPart(lambda: name) if is_long else lambda: name
     return OffsetTimestamp(offset=1)
@@ -104,11 +115,8 @@ def test_a_search_waits_for_one_long_part_at_most() -> None:
 def test_few_searches_are_in_the_bucket_at_once() -> None:
     async def main() -> None:
         searches = OffsetSearches(LogWorkers())
-        running: list[asyncio.Future[None]] = []
-
-        async def find() -> None:
-            running.append(asyncio.get_running_loop().create_future())
-            await running[-1]
+        find = BucketSearch()
+        running = find.running
 
         ask = [searches.run_remote(connection(), find, 60) for _ in range(10)]
         tasks = [asyncio.ensure_future(each) for each in ask]
@@ -129,11 +137,8 @@ def test_a_search_that_nobody_waits_for_keeps_its_place_until_it_ends() -> None:
 
     async def main() -> None:
         searches = OffsetSearches(LogWorkers())
-        running: list[asyncio.Future[None]] = []
-
-        async def find() -> None:
-            running.append(asyncio.get_running_loop().create_future())
-            await running[-1]
+        find = BucketSearch()
+        running = find.running
 
         async def ask(timeout_s: float) -> ErrorCode:
             with pytest.raises(KafkaError) as caught:

@@ -52,6 +52,13 @@ class Bucket:
         """Nothing is left."""
 
 
+class Pairs(Bucket):
+    """Every read has two batches."""
+
+    def _read(self, offset: int, takes_files: bool) -> RemoteRead:
+        return RemoteRead(BATCHES[offset] + BATCHES[offset + 1], offset, offset + 2)
+
+
 class Leader:
     """The part of a partition that reads need."""
 
@@ -121,10 +128,6 @@ def test_without_files_two_reads_are_ahead() -> None:
 
 
 def test_a_read_is_cut_at_the_end_that_its_reader_may_see() -> None:
-    class Pairs(Bucket):
-        def _read(self, offset: int, takes_files: bool) -> RemoteRead:
-            return RemoteRead(BATCHES[offset] + BATCHES[offset + 1], offset, offset + 2)
-
     async def test() -> None:
         case = Case(Pairs(in_files=False), local_start=2)
         assert await case.read(0, end_offset=1) == BATCHES[0]
@@ -167,10 +170,6 @@ def test_a_client_that_comes_back_again_and_again_has_the_file_checked() -> None
 
 
 def test_also_a_client_that_is_stuck_in_the_middle_of_a_read() -> None:
-    class Pairs(Bucket):
-        def _read(self, offset: int, takes_files: bool) -> RemoteRead:
-            return RemoteRead(BATCHES[offset] + BATCHES[offset + 1], offset, offset + 2)
-
     async def test() -> None:
         case = Case(Pairs(in_files=False), local_start=2)
         assert await case.read(0) == BATCHES[0] + BATCHES[1]
