@@ -17,6 +17,7 @@ from benchmarks.harness import Row, in_turns, report
 from benchmarks.librdkafka import create_topic
 from benchmarks.servers import serve
 from benchmarks.tiering import LOCAL_BYTES, OPTIONS, TIERED, await_copies, bucket
+from sparklog.cli.topics import with_admin
 from sparklog.cluster import connect
 from sparklog.session import create_session
 
@@ -27,6 +28,8 @@ ROUNDS: Final = 5
 HOURS: Final = 24
 START_MS: Final = 1_700_000_000_000
 HOUR_MS: Final = 3_600_000
+#: The share of the records that is on the disk only, and so comes from the broker, at most.
+LOCAL_SHARE: Final = 0.15
 
 
 def rows(console: Console) -> list[Row]:
@@ -54,7 +57,9 @@ def rows(console: Console) -> list[Row]:
                 lambda: _read(spark, bootstrap, "plain"),
                 ROUNDS,
             )
+            broker_before = _broker_bytes(bootstrap)
             whole = _sent_bytes(server, lambda: _read(spark, bootstrap, "tiered"))
+            from_broker = _broker_bytes(bootstrap) - broker_before
             hour = _sent_bytes(server, lambda: _read_an_hour(spark, bootstrap, "tiered"))
             return [
                 Row(
@@ -63,6 +68,14 @@ def rows(console: Console) -> list[Row]:
                     ours=tiered,
                     base=plain,
                     asked=0.8,
+                ),
+                Row(
+                    what="bytes that the broker sends for a read of all / that the bucket sends",
+                    unit="MB",
+                    ours=from_broker / 1e6,
+                    base=whole / 1e6,
+                    asked=LOCAL_SHARE,
+                    at_most=True,
                 ),
                 Row(
                     what=f"bytes of one hour of {HOURS} / a share of 1/{HOURS} of all bytes",
@@ -109,6 +122,12 @@ def _read_an_hour(spark: Any, bootstrap: str, topic: str) -> None:
     frame = _frame(spark, bootstrap, topic).where(f"timestamp >= {first} AND timestamp < {end}")
     [(records, _)] = frame.selectExpr("count(*)", "sum(length(value))").collect()
     assert abs(records - ROWS / HOURS) <= PARTITIONS, records
+
+
+def _broker_bytes(bootstrap: str) -> int:
+    """The bytes that all nodes have sent so far, to whomever."""
+    found = with_admin(bootstrap, lambda admin: admin.status())
+    return sum(counters["wire_bytes_out"] for counters in found.values())
 
 
 def _sent_bytes(server: psutil.Process, read: Any) -> int:

@@ -22,6 +22,7 @@ NO_OFFSET = -1
 MAX_INT16 = 2**15 - 1
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+MIN_INT64 = -(2**63)
 #: The first producer id that is reserved for coordinators, which write with a producer id of their
 #: own; its state never expires.  Clients get ids below.
 COORDINATOR_PRODUCER_ID_BASE: Final = 2**62

@@ -6,6 +6,7 @@ Any client may ask, as any client may fetch the same records.  The URLs open not
 from typing import Final
 
 from sparklog.executors.replica_manager import ReplicaManager
+from sparklog.remote_log.remote_segment import TimeBounds
 from sparklog.service.handler import ApiHandler, RequestContext
 from sparklog.types import TopicPartition
 from sparklog.wire.protocol.private_clients import (
@@ -25,15 +26,22 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         partition = replica_manager.find(tp.topic, tp.partition)
         partition.require_leader(request.current_leader_epoch)
         seconds = replica_manager.broker_config.remote_signed_url_lifetime_ms // 1000
-        start = max(request.start_offset, partition.log.log_start_offset)
-        if seconds == 0 or start >= request.end_offset:
+        start, end = request.start_offset, request.end_offset
+        if seconds == 0 or start >= end or start < partition.log.log_start_offset:
             return ReadRemoteSegmentsResponse()
         expires_at_ms = replica_manager.now_ms() + 1000 * seconds
         found = await replica_manager.remote_reads.signed_segments(
-            partition, start, request.end_offset, seconds=seconds, count_max=SEGMENTS_MAX
+            partition,
+            start,
+            end,
+            TimeBounds(request.min_timestamp, request.max_timestamp),
+            seconds=seconds,
+            count_max=SEGMENTS_MAX,
         )
         return ReadRemoteSegmentsResponse(
-            expires_at_ms=expires_at_ms, segments=tuple(each.encode() for each in found)
+            expires_at_ms=expires_at_ms,
+            segments=tuple(each.encode() for each in found.segments),
+            next_offset=found.next_offset,
         )
 
     return ApiHandler(

@@ -106,6 +106,7 @@ class LogReads:
             max_bytes,
             end_offset=read.end_offset,
             with_aborted=committed,
+            for_rack=bool(self._rack),
         )
         if found is None:
             return read

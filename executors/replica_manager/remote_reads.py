@@ -4,13 +4,14 @@ Owns: the interface, and what it is without a remote_dir, as that of the sizes. 
 bucket is read.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
 from typing import NamedTuple, Protocol
 
 from sparklog.errors import ErrorCode, KafkaError
 from sparklog.executors.log import AbortedTxn
 from sparklog.executors.partition import Partition
-from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.remote_log.remote_segment import TimeBounds
+from sparklog.remote_log.signed_segments import SignedPage
 from sparklog.storage_backends.base import Region
 from sparklog.types import MAX_INT64, OffsetTimestamp
 
@@ -45,11 +46,13 @@ class RemoteReads(Protocol):
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
+        for_rack: bool = False,
     ) -> RemoteRecords | None:
         """The records from the batch with ``offset`` on up to ``end_offset``; at least one batch.
 
         The bucket has more than a reader may see if a recovery has lost markers, or where a
-        follower does not know yet how far the records are stable.
+        follower does not know yet how far the records are stable.  ``for_rack`` says that a client
+        asks which reads from the replica in its rack.
 
         Returns None while they are on their way.  Then the delayed fetches of the partition are
         checked when they have come, or when an error has.  Raises KafkaError.
@@ -64,10 +67,17 @@ class RemoteReads(Protocol):
         """
 
     def signed_segments(
-        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
-    ) -> "Awaitable[Sequence[SignedSegment]]":
-        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
-        ``seconds``; none if there are no such URLs.  Raises KafkaError."""
+        self,
+        partition: Partition,
+        start: int,
+        end: int,
+        times: TimeBounds,
+        *,
+        seconds: int,
+        count_max: int,
+    ) -> "Awaitable[SignedPage]":
+        """The first segments with offsets in [``start``, ``end``) and within ``times``, with URLs
+        that are good for ``seconds``; none if there are no such URLs.  Raises KafkaError."""
 
 
 class NoRemoteReads:
@@ -81,9 +91,10 @@ class NoRemoteReads:
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
+        for_rack: bool = False,
     ) -> RemoteRecords | None:
         """Raises KafkaError: the records cannot be reached from here."""
-        del max_bytes, end_offset, with_aborted
+        del max_bytes, end_offset, with_aborted, for_rack
         raise self._error(partition, offset)
 
     async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:
@@ -92,11 +103,18 @@ class NoRemoteReads:
         raise self._error(partition, partition.log.log_start_offset)
 
     async def signed_segments(
-        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
-    ) -> Sequence[SignedSegment]:
+        self,
+        partition: Partition,
+        start: int,
+        end: int,
+        times: TimeBounds,
+        *,
+        seconds: int,
+        count_max: int,
+    ) -> SignedPage:
         """There are no URLs."""
-        del partition, start, end, seconds, count_max
-        return ()
+        del partition, start, end, times, seconds, count_max
+        return SignedPage()
 
     def _error(self, partition: Partition, offset: int) -> KafkaError:
         return KafkaError(

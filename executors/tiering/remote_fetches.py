@@ -32,7 +32,8 @@ from sparklog.executors.tiering.remote_process import OpenFile, RemoteLogs
 from sparklog.executors.tiering.replica_records import no_replica_records
 from sparklog.remote_log.damaged_object import DamagedObjectError
 from sparklog.remote_log.reading import RemoteRead
-from sparklog.remote_log.signed_segments import SignedSegment
+from sparklog.remote_log.remote_segment import TimeBounds
+from sparklog.remote_log.signed_segments import SignedPage
 from sparklog.types import MAX_INT64, NO_OFFSET, OffsetTimestamp, TopicPartition
 
 #: Bytes of one read; a larger batch comes nevertheless.
@@ -72,6 +73,10 @@ class _Key(NamedTuple):
     Another topic of the name has another partition.  After an unclean election other records may
     have the offset, so the reads of each leader epoch are its own, and so are those that a follower
     has made before its log was truncated in that epoch (``generation``).
+
+    ``asks_others``: whether other replicas are asked where the bucket is damaged.  A follower does
+    so for clients of its rack only.  Another replica that asks names no rack, so that no two
+    replicas ask each other for ever.
     """
 
     partition: Partition
@@ -79,6 +84,7 @@ class _Key(NamedTuple):
     generation: int
     offset: int
     with_aborted: bool
+    asks_others: bool
 
 
 @dataclass(slots=True)
@@ -160,10 +166,17 @@ class RemoteFetches:
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
+        for_rack: bool = False,
     ) -> RemoteRecords | None:
         """See ``RemoteReads``."""
-        generation = partition.log.generation
-        key = _Key(partition, partition.leader_epoch, generation, offset, with_aborted)
+        key = _Key(
+            partition,
+            partition.leader_epoch,
+            partition.log.generation,
+            offset,
+            with_aborted,
+            asks_others=partition.is_leader or for_rack,
+        )
         error = self._errors.pop(key, None)
         if error is not None:
             raise error
@@ -229,15 +242,23 @@ class RemoteFetches:
         return found
 
     async def signed_segments(
-        self, partition: Partition, start: int, end: int, *, seconds: int, count_max: int
-    ) -> Sequence[SignedSegment]:
+        self,
+        partition: Partition,
+        start: int,
+        end: int,
+        times: TimeBounds,
+        *,
+        seconds: int,
+        count_max: int,
+    ) -> SignedPage:
         """See ``RemoteReads``."""
         try:
-            found: Sequence[SignedSegment] = await self._remote.call(
+            found: SignedPage = await self._remote.call(
                 "signed_segments",
                 remote_partition(partition),
                 start,
                 end,
+                times=times,
                 seconds=seconds,
                 count_max=count_max,
                 leader_epoch=partition.leader_epoch,
@@ -363,7 +384,7 @@ class RemoteFetches:
         """The records from another replica, if the bucket is damaged; or None, and the fetches that
         wait get the error."""
         found: RemoteRead | None = None
-        if isinstance(error, DamagedObjectError):
+        if isinstance(error, DamagedObjectError) and key.asks_others:
             found = await self._find_elsewhere(
                 key.partition, key.offset, error, with_aborted=key.with_aborted
             )

@@ -5,7 +5,7 @@ is asked, or how damage was found.
 
 Local retention runs at each replica, so another one may still have files with the records.  Leader
 epoch and offset identify a batch: the batches are taken whose checksums hold, which follow one
-another from the wanted offset on, and whose leader epochs are those that this leader's log
+another from the wanted offset on, and whose leader epochs are those that this broker's log
 remembers for their offsets.
 """
 
@@ -64,11 +64,9 @@ class ReplicaRecords:
     ) -> RemoteRead | None:
         """The batches from ``offset`` on that another replica has in its files, at least one.
 
-        None if this broker does not lead, or no replica has them.  A replica that does not have
-        them in its files looks into the bucket itself, and answers without waiting for it.
+        None if no replica has them.  A replica that does not have them in its files looks into the
+        bucket itself, and answers without waiting for it.
         """
-        if not partition.is_leader:
-            return None
         isolation = Isolation.READ_COMMITTED if with_aborted else Isolation.READ_UNCOMMITTED
         for broker_id in self._sources(partition):
             try:
@@ -106,7 +104,7 @@ async def no_replica_records(
 
 
 def take(partition: Partition, offset: int, data: PartitionData) -> RemoteRead:
-    """The batches of an answer that are those of this leader's log.
+    """The batches of an answer that are those of this broker's log.
 
     Raises KafkaError, DecodeError: the first batch is missing, damaged, or another one.
     """

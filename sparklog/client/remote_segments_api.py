@@ -14,8 +14,16 @@ from sparklog.client.connection import Connection
 from sparklog.client.deadline import Deadline, check
 from sparklog.client.list_offsets_api import list_offsets_results, list_offsets_topics
 from sparklog.errors import ClosedError, ConnectError, DecodeError, ErrorCode, KafkaError
+from sparklog.remote_log.remote_segment import UNBOUNDED, TimeBounds
 from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.types import NO_LEADER_EPOCH, NO_OFFSET, OffsetSpec, TopicPartition
+from sparklog.types import (
+    MAX_INT64,
+    MIN_INT64,
+    NO_LEADER_EPOCH,
+    NO_OFFSET,
+    OffsetSpec,
+    TopicPartition,
+)
 from sparklog.wire.protocol.messages.list_offsets import ListOffsetsRequest
 from sparklog.wire.protocol.private_clients import (
     ReadRemoteSegmentsRequest,
@@ -31,61 +39,65 @@ Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RemoteSegments:
-    """Segments without a gap between them, oldest first, and until when their URLs are good.
+class Wanted:
+    """What is wanted of a partition: the offsets of a span with timestamps within bounds.
 
-    Below ``local_start_offset`` the records are in the bucket only (NO_OFFSET: not asked for).
-    ``expires_at_ms`` is the leader's time of day.
+    ``topic_id`` is that of the topic; another one of the same name is an error.
+    """
+
+    span: Span
+    topic_id: UUID | None
+    times: TimeBounds = UNBOUNDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteSegments:
+    """Segments, oldest first, and until when their URLs are good.
+
+    They are known up to ``end_offset``: other offsets below it, from the start of the span on, have
+    no records within the bounds of time.  Below ``local_start_offset`` the records are in the
+    bucket only (NO_OFFSET: not asked for).  ``expires_at_ms`` is the leader's time of day.
     """
 
     segments: tuple[SignedSegment, ...] = ()
+    end_offset: int = NO_OFFSET
     expires_at_ms: int = 0
     local_start_offset: int = NO_OFFSET
 
 
 async def remote_segments(
     cluster: ClusterClient,
-    wanted: Mapping[TopicPartition, Span],
+    wanted: Mapping[TopicPartition, Wanted],
     deadline: Deadline,
     *,
-    topic_ids: Mapping[TopicPartition, UUID | None],
     count_max: int,
 ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
-    """The segments of each partition that are needed for what is only in the bucket of a span.
+    """The segments of each partition that are needed for what is wanted and only in the bucket.
 
     There are none where everything is on the leader's disk, where clients cannot read the bucket,
     and in a cluster that has no such segments, as Kafka.  Segments that have come before the
     deadline count, though those behind them are late.
 
     Args:
-        topic_ids: the topics that the spans are of; another one of the same name is an error.
-        count_max: the most segments of all partitions together, about; the rest is left out.
+        count_max: the most segments of all partitions together, about.  Each partition has its
+            share; the segments beyond are left out.
     """
-    found = 0
+    share = -(-count_max // max(1, len(wanted)))
 
     async def call(
-        node_id: int, group: dict[TopicPartition, Span], until: Deadline
+        node_id: int, group: dict[TopicPartition, Wanted], until: Deadline
     ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
-        nonlocal found
         connection = await cluster.connect_node(node_id, until)
         if not _has_segments(connection):
             return dict.fromkeys(group, RemoteSegments())
         results = await _local_starts(cluster, connection, group, until)
         for tp, result in results.items():
-            start, end = group[tp]
+            start, end = group[tp].span
             if isinstance(result, KafkaError) or result.local_start_offset <= start:
                 continue
-            end = min(end, result.local_start_offset)
+            remote = replace(group[tp], span=(start, min(end, result.local_start_offset)))
             try:
-                told = await _pages(
-                    cluster,
-                    connection,
-                    tp,
-                    topic_ids[tp],
-                    (start, end),
-                    until,
-                    count_max - found,
-                )
+                told = await _pages(cluster, connection, tp, remote, until, share)
             except ClosedError:
                 raise
             except KafkaError as error:
@@ -94,7 +106,6 @@ async def remote_segments(
             except ConnectError as error:  # what other partitions have is kept
                 results[tp] = KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error))
                 continue
-            found += len(told.segments)
             results[tp] = replace(told, local_start_offset=result.local_start_offset)
         return results
 
@@ -104,24 +115,23 @@ async def remote_segments(
 async def remote_segments_at(
     cluster: ClusterClient,
     tp: TopicPartition,
-    topic_id: UUID | None,
-    span: Span,
+    wanted: Wanted,
     deadline: Deadline,
 ) -> RemoteSegments:
-    """The first segments that have offsets of the span, wherever else these offsets are.
+    """The first segments that have what is wanted, wherever else these offsets are.
 
     Raises KafkaError, also when the topic of this name has another id.
     """
 
     async def call(
-        node_id: int, group: dict[TopicPartition, Span], until: Deadline
+        node_id: int, group: dict[TopicPartition, Wanted], until: Deadline
     ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
         connection = await cluster.connect_node(node_id, until)
         if not _has_segments(connection):
             return dict.fromkeys(group, RemoteSegments())
-        return {tp: await _page(cluster, connection, tp, topic_id, span, until)}
+        return {tp: await _page(cluster, connection, tp, wanted, until)}
 
-    result = (await cluster.ask_leaders({tp: span}, call, deadline))[tp]
+    result = (await cluster.ask_leaders({tp: wanted}, call, deadline))[tp]
     if isinstance(result, KafkaError):
         raise result
     return result
@@ -138,7 +148,7 @@ def _has_segments(connection: Connection) -> bool:
 async def _local_starts(
     cluster: ClusterClient,
     connection: Connection,
-    group: Mapping[TopicPartition, Span],
+    group: Mapping[TopicPartition, Wanted],
     deadline: Deadline,
 ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
     wanted = dict.fromkeys(group, int(OffsetSpec.EARLIEST_LOCAL))
@@ -159,44 +169,48 @@ async def _pages(
     cluster: ClusterClient,
     connection: Connection,
     tp: TopicPartition,
-    topic_id: UUID | None,
-    span: Span,
+    wanted: Wanted,
     deadline: Deadline,
     count_max: int,
 ) -> RemoteSegments:
-    """All segments of a span, up to the page that exceeds ``count_max`` or is late."""
-    start, end = span
+    """All segments that are wanted, up to the page that exceeds ``count_max`` or is late."""
+    start, end = wanted.span
     segments: tuple[SignedSegment, ...] = ()
     expires_at_ms = 0
     while start < end and len(segments) < count_max:
         try:
-            page = await _page(cluster, connection, tp, topic_id, (start, end), deadline)
+            page = await _page(
+                cluster, connection, tp, replace(wanted, span=(start, end)), deadline
+            )
         except KafkaError as error:
-            if segments and error.code is ErrorCode.REQUEST_TIMED_OUT:
+            if start > wanted.span[0] and error.code is ErrorCode.REQUEST_TIMED_OUT:
                 break
             raise
-        if not page.segments or page.segments[0].segment.base_offset > start:
+        if page.end_offset <= start:
             break
         segments += page.segments
         expires_at_ms = expires_at_ms or page.expires_at_ms
-        start = page.segments[-1].segment.next_offset
-    return RemoteSegments(segments=segments, expires_at_ms=expires_at_ms)
+        start = page.end_offset
+    return RemoteSegments(segments=segments, end_offset=start, expires_at_ms=expires_at_ms)
 
 
 async def _page(
     cluster: ClusterClient,
     connection: Connection,
     tp: TopicPartition,
-    topic_id: UUID | None,
-    span: Span,
+    wanted: Wanted,
     deadline: Deadline,
 ) -> RemoteSegments:
+    start, end = wanted.span
+    lowest_ms, highest_ms = wanted.times
     request = ReadRemoteSegmentsRequest(
-        topic_id=topic_id,
+        topic_id=wanted.topic_id,
         partition=tp.partition,
         current_leader_epoch=_leader_epoch(cluster, tp),
-        start_offset=span[0],
-        end_offset=span[1],
+        start_offset=start,
+        end_offset=end,
+        min_timestamp=MIN_INT64 if lowest_ms is None else lowest_ms,
+        max_timestamp=MAX_INT64 if highest_ms is None else highest_ms,
     )
     response: ReadRemoteSegmentsResponse = await connection.request(
         request, timeout_s=max(deadline.left_s, 0.001)
@@ -206,7 +220,9 @@ async def _page(
         segments = tuple(map(SignedSegment.decode, response.segments))
     except DecodeError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: {error}") from error
-    return RemoteSegments(segments=segments, expires_at_ms=response.expires_at_ms)
+    return RemoteSegments(
+        segments=segments, end_offset=response.next_offset, expires_at_ms=response.expires_at_ms
+    )
 
 
 def _leader_epoch(cluster: ClusterClient, tp: TopicPartition) -> int:

@@ -11,7 +11,7 @@ objects are garbage from the removal of the segment until they are deleted, and 
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sparklog.remote_log import names
 from sparklog.remote_log.divergence import agreed_end
@@ -29,13 +29,24 @@ from sparklog.remote_log.manifest_records import (
     encode_record,
     encode_segment_added,
 )
-from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.remote_segment import UNBOUNDED, EpochStart, RemoteSegment, TimeBounds
 from sparklog.remote_log.segment_list import SegmentList
 from sparklog.types import NO_LEADER_EPOCH
 
 __all__ = ["Manifest", "MisfitError", "Records"]
 
 Records: TypeAlias = tuple[ManifestRecord, ...]
+
+
+class FoundSegments(NamedTuple):
+    """The result of a search.
+
+    From the start of the search up to ``next_offset`` the manifest has no other segment that was
+    asked for; it does not know what is behind, nor anything if the first segment begins above.
+    """
+
+    segments: list[RemoteSegment]
+    next_offset: int
 
 
 class Manifest:
@@ -291,21 +302,24 @@ class Manifest:
         index = self._segments.index_at(offset)
         return None if index is None else self._segments[index]
 
-    def segments_between(
-        self, start: int, end: int, count_max: int | None = None
-    ) -> list[RemoteSegment]:
-        """The first ``count_max`` segments, or all, with offsets in [``start``, ``end``)."""
+    def segments_between(self, start: int, end: int) -> list[RemoteSegment]:
+        """All segments with offsets in [``start``, ``end``)."""
+        return self.search(start, end, UNBOUNDED, len(self._segments)).segments
+
+    def search(self, start: int, end: int, times: TimeBounds, count_max: int) -> FoundSegments:
+        """The first ``count_max`` segments with offsets in [``start``, ``end``) that may have
+        records within the bounds of time."""
+        segments = self._segments
         found: list[RemoteSegment] = []
-        index = self._segments.count_below(start)
-        while (
-            start < end
-            and (count_max is None or len(found) < count_max)
-            and index < len(self._segments)
-            and self._segments.base_offset_at(index) < end
-        ):
-            found.append(self._segments[index])
-            index += 1
-        return found
+        next_offset = start
+        for index in range(segments.count_below(start), len(segments)):
+            if start >= end or segments.base_offset_at(index) >= end or len(found) >= count_max:
+                break
+            if segments.may_hold_at(index, times):
+                found.append(segments[index])
+            if segments.base_offset_at(index) <= next_offset:
+                next_offset = segments.next_offset_at(index)
+        return FoundSegments(found, next_offset)
 
     def first_by_time(self, timestamp: int) -> RemoteSegment | None:
         """The first segment with a record of this timestamp (ms) or a later one."""

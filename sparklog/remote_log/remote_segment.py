@@ -9,7 +9,7 @@ has everything else, one part after the other; the parts that a reader needs are
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log.json_values import number_of, text_of
@@ -36,6 +36,24 @@ class Part(NamedTuple):
     offset: int
     size: int
     crc: int
+
+
+class TimeBounds(NamedTuple):
+    """The timestamps [``lowest_ms``, ``highest_ms``] in milliseconds; None is no bound."""
+
+    lowest_ms: int | None = None
+    highest_ms: int | None = None
+
+    def may_meet(self, min_timestamp: int, max_timestamp: int) -> bool:
+        """Whether a record of a segment may be within the bounds (see ``RemoteSegment``)."""
+        if self.lowest_ms is not None and max_timestamp < self.lowest_ms:
+            return False
+        is_known = min_timestamp != NO_TIMESTAMP
+        return self.highest_ms is None or not is_known or min_timestamp <= self.highest_ms
+
+
+#: Any timestamp.
+UNBOUNDED: Final = TimeBounds()
 
 
 class EpochStart(NamedTuple):
@@ -92,13 +110,9 @@ class RemoteSegment:
         """The leader epoch of the last record."""
         return self.leader_epochs[-1].epoch
 
-    def may_hold(self, lowest_ms: int | None, highest_ms: int | None) -> bool:
-        """Whether a record may have a timestamp in [``lowest_ms``, ``highest_ms``] (milliseconds;
-        None is no bound)."""
-        if lowest_ms is not None and self.max_timestamp < lowest_ms:
-            return False
-        is_known = self.min_timestamp != NO_TIMESTAMP
-        return highest_ms is None or not is_known or self.min_timestamp <= highest_ms
+    def may_hold(self, times: TimeBounds) -> bool:
+        """Whether a record may have a timestamp within the bounds."""
+        return times.may_meet(self.min_timestamp, self.max_timestamp)
 
     def to_json(self) -> dict[str, Any]:
         is_known = self.min_timestamp != NO_TIMESTAMP

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from sparklog.remote_log.manifest_records import encode_segment
-from sparklog.remote_log.remote_segment import RemoteSegment
+from sparklog.remote_log.remote_segment import RemoteSegment, TimeBounds
 
 
 class SegmentList:
@@ -23,7 +23,7 @@ class SegmentList:
     __slots__ = (
         *("_bases", "_documents", "_end", "_last", "_last_epochs", "_log_sizes", "_maxima"),
         "_sizes",
-        *("_timestamps", "log_bytes", "remote_bytes"),
+        *("_lowest", "_timestamps", "log_bytes", "remote_bytes"),
     )
 
     def __init__(self) -> None:
@@ -34,6 +34,7 @@ class SegmentList:
         self._log_sizes = array("q")
         self._sizes = array("q")
         self._timestamps = array("q")
+        self._lowest = array("q")
         self._last_epochs = array("q")
         #: The largest timestamp of each segment and those before it; built when it is needed.
         self._maxima: array[int] | None = None
@@ -82,6 +83,10 @@ class SegmentList:
     def max_timestamp_at(self, index: int) -> int:
         return self._timestamps[index]
 
+    def may_hold_at(self, index: int, times: TimeBounds) -> bool:
+        """Whether a record of the segment may have a timestamp within the bounds."""
+        return times.may_meet(self._lowest[index], self._timestamps[index])
+
     def last_epoch_at(self, index: int) -> int:
         return self._last_epochs[index]
 
@@ -117,6 +122,7 @@ class SegmentList:
         self._log_sizes.append(segment.log_size)
         self._sizes.append(segment.size)
         self._timestamps.append(segment.max_timestamp)
+        self._lowest.append(segment.min_timestamp)
         self._last_epochs.append(segment.last_epoch)
         if self._maxima is not None:
             highest = self._maxima[-1] if self._maxima else segment.max_timestamp
@@ -147,5 +153,5 @@ class SegmentList:
         del self._documents[where]
         for each in (self._bases, self._log_sizes, self._sizes):
             del each[where]
-        for each in (self._timestamps, self._last_epochs):
+        for each in (self._timestamps, self._lowest, self._last_epochs):
             del each[where]

@@ -42,8 +42,13 @@ from sparklog.remote_log.owner import StoreOwner
 from sparklog.remote_log.parts import PartCache, ReadObject
 from sparklog.remote_log.reading import FindPieces, RemoteRead, RemoteReader
 from sparklog.remote_log.reads_in_a_row import reads_in_a_row
-from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
-from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
+from sparklog.remote_log.remote_segment import (
+    UNBOUNDED,
+    EpochStart,
+    RemoteSegment,
+    TimeBounds,
+)
+from sparklog.remote_log.signed_segments import SignedPage, sign_segments
 from sparklog.remote_log.states import (
     FollowerState,
     RemoteLogState,
@@ -445,22 +450,24 @@ class RemoteLogService:
         *,
         seconds: int,
         count_max: int,
+        times: TimeBounds = UNBOUNDED,
         leader_epoch: int = NO_LEADER_EPOCH,
-    ) -> Sequence[SignedSegment]:
-        """The first segments with offsets in [``start``, ``end``), with URLs that are good for
-        ``seconds``; none if the store has no URLs.
+    ) -> SignedPage:
+        """The first segments with offsets in [``start``, ``end``) and within ``times``, with URLs
+        that are good for ``seconds``; none if the store has no URLs.
 
         There are none either before this process has taken the manifest over in ``leader_epoch``: a
         leader that was elected unclean removes segments then, and may have other records there.
         """
         if not self._manifests.leads(partition, leader_epoch):
-            return ()
-        segments = self._manifests.look(
-            partition,
-            lambda each: each.segments_between(start, end, count_max),
-            settles=True,
+            return SignedPage()
+        found = self._manifests.look(
+            partition, lambda each: each.search(start, end, times, count_max), settles=True
         )
-        return sign_segments(self._remote, names.segments_folder(*partition), segments, seconds)
+        folder = names.segments_folder(*partition)
+        signed = sign_segments(self._remote, folder, found.segments, seconds)
+        is_unsigned = len(signed) < len(found.segments)
+        return SignedPage() if is_unsigned else SignedPage(signed, found.next_offset)
 
     def _reader(
         self, partition: RemotePartition, segment: RemoteSegment, read: ReadObject | None = None

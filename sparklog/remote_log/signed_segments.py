@@ -7,15 +7,16 @@ An object store signs URLs (``StorageBackend.presign``).  A folder that readers 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log import names
 from sparklog.remote_log.json_values import text_of
 from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.storage_backends.base import StorageBackend
+from sparklog.types import NO_OFFSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,17 @@ class SignedSegment:
             # Not its repr, in which a UnicodeDecodeError has all the bytes, and so the URLs.
             what = f"{type(error).__name__}: {error}"
             raise DecodeError(f"it describes no segment with URLs: {what}") from None
+
+
+class SignedPage(NamedTuple):
+    """Some of the segments that were asked for, oldest first.
+
+    Below ``next_offset``, from the asked offset on, no other segment has what was asked for.
+    NO_OFFSET says nothing of any offset: there are no URLs.
+    """
+
+    segments: Sequence[SignedSegment] = ()
+    next_offset: int = NO_OFFSET
 
 
 def sign_segments(

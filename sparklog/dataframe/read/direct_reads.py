@@ -272,9 +272,9 @@ class _OpenSegment:
 
     def _wanted(self, item: OffsetRange) -> list[tuple[int, int]]:
         segment = self.segment
-        lowest, highest = item.min_timestamp_ms, item.max_timestamp_ms
-        if not segment.may_hold(lowest, highest):
+        if not segment.may_hold(item.times):
             return []
+        lowest, highest = item.times
         spans = [(segment.base_offset, segment.next_offset)]
         if highest is not None:
             try:

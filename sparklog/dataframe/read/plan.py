@@ -11,6 +11,7 @@ from uuid import UUID
 
 from sparklog.dataframe.options import Bound, ReadOptions
 from sparklog.errors import ConfigError, DataLossError
+from sparklog.remote_log.remote_segment import TimeBounds
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import OffsetSpec, TopicPartition
 
@@ -29,7 +30,7 @@ class RemoteSource:
     """What of a range is in the bucket: the offsets below ``end``.
 
     The segments have URLs, which are good until ``expires_at_ms`` (time of day).  A task asks for
-    segments that the plan does not have.
+    segments that the plan does not have, which may be all.
     """
 
     end: int
@@ -58,6 +59,11 @@ class OffsetRange:
     @property
     def size(self) -> int:
         return self.end - self.start
+
+    @property
+    def times(self) -> TimeBounds:
+        """The bounds of time of the wanted records."""
+        return TimeBounds(self.min_timestamp_ms, self.max_timestamp_ms)
 
     @property
     def remote_end(self) -> int:

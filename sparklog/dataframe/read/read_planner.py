@@ -14,7 +14,7 @@ from uuid import UUID
 from sparklog.client.data_client import DataClient
 from sparklog.client.deadline import UNKNOWN_TOPIC_CODES, Deadline, is_retriable
 from sparklog.client.partition_results import value_or_raise
-from sparklog.client.remote_segments_api import RemoteSegments, remote_segments
+from sparklog.client.remote_segments_api import RemoteSegments, Wanted, remote_segments
 from sparklog.dataframe.options import Bound, ReadOptions, RemoteReads, topic_matcher
 from sparklog.dataframe.read.cut_offsets import cut_offsets
 from sparklog.dataframe.read.plan import (
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 #: Time in which the leaders give the segments in the bucket, in seconds.
 REMOTE_SEGMENTS_S: Final = 10.0
-#: Most segments of one plan, about; brokers read what is beyond.
+#: Most segments that are asked for, about; the sizes of those beyond are estimated.
 REMOTE_SEGMENTS_MAX: Final = 20_000
 #: Time for the search of where a filter by time begins, in seconds, if damage is in its way.
 FILTER_SEARCH_S: Final = 10.0
@@ -216,9 +216,14 @@ class _ReadPlanner:
             return {}
         found = await remote_segments(
             self._client.cluster,
-            {item.topic_partition: (item.start, item.end) for item in ranges if item.size > 0},
+            {
+                item.topic_partition: Wanted(
+                    span=(item.start, item.end), topic_id=item.topic_id, times=item.times
+                )
+                for item in ranges
+                if item.size > 0
+            },
             self._deadline.capped(REMOTE_SEGMENTS_S),
-            topic_ids={item.topic_partition: item.topic_id for item in ranges},
             count_max=REMOTE_SEGMENTS_MAX,
         )
         errors = {tp: each for tp, each in found.items() if isinstance(each, KafkaError)}

@@ -7,6 +7,9 @@ A piece has several small segments, or a part of a large one.  Records of one se
 the same size, so a large segment is cut by its offsets.  A task finds the bytes of its offsets with
 the index of the segment.  The last piece takes along what is on the brokers' disks only, if that is
 little: a task costs what reading 20 MB costs.
+
+A long history has more segments than a plan asks for, and leaders may be late.  Records behind the
+known segments are taken to be as large as those in them, and tasks ask for their segments.
 """
 
 from collections import Counter
@@ -16,6 +19,7 @@ from typing import Final
 
 from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
+from sparklog.remote_log.remote_segment import RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import TopicPartition
 
@@ -31,19 +35,22 @@ def cut_by_tier(
 ) -> list[OffsetRange]:
     """The pieces of a range that are read from the bucket, and the rest of the range.
 
-    ``remote`` are the segments from the start of the range on.  They may end below the offset where
-    the local log starts; then the rest is in the bucket partly, and brokers read it.
+    ``remote`` has the segments from the start of the range on.  Brokers read what is behind its end
+    if there are no segments, because nobody knows how large that is.
     """
-    end = item.start
+    in_bucket = min(item.end, remote.local_start_offset)
+    end = max(item.start, min(remote.end_offset, in_bucket))
     parts: list[_Part] = []
     for signed in remote.segments:
         segment = signed.segment
-        stop = min(item.end, segment.next_offset, remote.local_start_offset)
-        if segment.base_offset > end or stop <= end:
-            break
-        if segment.may_hold(item.min_timestamp_ms, item.max_timestamp_ms):
-            parts.append(_Part(signed, end, stop))
-        end = stop
+        start, stop = max(item.start, segment.base_offset), min(end, segment.next_offset)
+        if start < stop and segment.may_hold(item.times):
+            parts.append(_Part(start, stop, _size(segment, stop - start), signed))
+    if parts and end < in_bucket:
+        known = sum(part.end - part.start for part in parts)
+        size = sum(part.size for part in parts) * (in_bucket - end) // known
+        parts.append(_Part(end, in_bucket, size))
+        end = in_bucket
     rest_bytes = _bytes_behind(parts, end, item.end)
     pieces = list(_pieces(parts, rest_bytes, piece_bytes))
     ends = [piece[-1].end for piece in pieces]
@@ -56,7 +63,7 @@ def cut_by_tier(
             end=stop,
             remote=RemoteSource(
                 end=piece[-1].end,
-                segments=tuple(part.signed for part in piece),
+                segments=tuple(part.signed for part in piece if part.signed is not None),
                 expires_at_ms=remote.expires_at_ms,
             ),
         )
@@ -96,25 +103,26 @@ def with_own_segments(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The offsets [``start``, ``end``) of a segment."""
+    """The offsets [``start``, ``end``) of a segment, or of several that are not known; ``size`` in
+    bytes, if all their records have the same size."""
 
-    signed: SignedSegment
     start: int
     end: int
-
-    @property
-    def size(self) -> int:
-        """Bytes, if all records of the segment have the same size."""
-        segment = self.signed.segment
-        offsets = segment.next_offset - segment.base_offset
-        return segment.log_size * (self.end - self.start) // offsets
+    size: int
+    signed: SignedSegment | None = None
 
     def split(self, piece_bytes: int) -> "Iterator[_Part]":
-        count = min(max(-(-self.size // piece_bytes), 1), self.end - self.start)
         length = self.end - self.start
+        count = min(max(-(-self.size // piece_bytes), 1), length)
         for number in range(count):
-            first, last = (self.start + length * each // count for each in (number, number + 1))
-            yield _Part(self.signed, first, last)
+            first, last = (length * each // count for each in (number, number + 1))
+            size = self.size * (last - first) // length
+            yield _Part(self.start + first, self.start + last, size, self.signed)
+
+
+def _size(segment: RemoteSegment, count: int) -> int:
+    """Bytes of ``count`` offsets, if all records of the segment have the same size."""
+    return segment.log_size * count // (segment.next_offset - segment.base_offset)
 
 
 def _pieces(parts: Sequence[_Part], rest_bytes: int, piece_bytes: int) -> Iterator[list[_Part]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from sparklog.client.blocking_data_client import BlockingDataClient
 from sparklog.client.deadline import Deadline
-from sparklog.client.remote_segments_api import RemoteSegments, remote_segments_at
+from sparklog.client.remote_segments_api import RemoteSegments, Wanted, remote_segments_at
 from sparklog.dataframe.read.plan import OffsetRange, RemoteSource
 from sparklog.errors import StorageError
 from sparklog.remote_log.signed_segments import SignedSegment
@@ -86,8 +86,7 @@ def source_of(client: BlockingDataClient, item: OffsetRange) -> SegmentSource:
         call = remote_segments_at(
             client.cluster,
             item.topic_partition,
-            item.topic_id,
-            (start, end),
+            Wanted(span=(start, end), topic_id=item.topic_id),
             Deadline(min(ANSWER_SECONDS_MAX, client.timeout_s)),
         )
         return client.run(call)

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import ClassVar, Final
 from uuid import UUID
 
+from sparklog.types import MAX_INT64, MIN_INT64
 from sparklog.wire.protocol.schema import Request, Response, Struct, many, message, one
 
 #: The name in ApiVersions by which sparklog's own clients are known.
@@ -69,7 +70,8 @@ class ConsistentCutResponse(Response):
 @message
 class ReadRemoteSegmentsRequest(Request):
     """Asks the leader for the segments in the bucket with offsets in [``start_offset``,
-    ``end_offset``)."""
+    ``end_offset``) that may have timestamps in [``min_timestamp``, ``max_timestamp``]
+    (milliseconds)."""
 
     API_KEY: ClassVar[int] = 20018
 
@@ -78,14 +80,17 @@ class ReadRemoteSegmentsRequest(Request):
     current_leader_epoch: int = field(default=-1, metadata=one("int32"))
     start_offset: int = field(default=0, metadata=one("int64"))
     end_offset: int = field(default=0, metadata=one("int64"))
+    min_timestamp: int = field(default=MIN_INT64, metadata=one("int64"))
+    max_timestamp: int = field(default=MAX_INT64, metadata=one("int64"))
 
 
 @message
 class ReadRemoteSegmentsResponse(Response):
     """The first segments, as JSON with URLs (``remote_log.signed_segments``).
 
-    There may be more behind the last of them.  There are none if clients cannot read the bucket.
-    The URLs are good until ``expires_at_ms`` of the leader's clock.
+    There may be more from ``next_offset`` on; below, no other segment has what was asked for.  The
+    offset is -1 if clients cannot read the bucket, or if the log begins above ``start_offset``;
+    then there are no segments.  The URLs are good until ``expires_at_ms`` of the leader's clock.
     """
 
     API_KEY: ClassVar[int] = 20018
@@ -94,3 +99,4 @@ class ReadRemoteSegmentsResponse(Response):
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     expires_at_ms: int = field(default=-1, metadata=one("int64"))
     segments: tuple[bytes, ...] = field(default=(), metadata=many("bytes"))
+    next_offset: int = field(default=-1, metadata=one("int64"))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,7 +11,7 @@ import pytest
 
 from sparklog.client import remote_segments_api
 from sparklog.client.deadline import Deadline
-from sparklog.client.remote_segments_api import RemoteSegments, Span, remote_segments
+from sparklog.client.remote_segments_api import RemoteSegments, Wanted, remote_segments
 from sparklog.errors import ConnectError, ErrorCode, KafkaError
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import TopicPartition
@@ -37,8 +38,9 @@ class Leader:
             versions={ReadRemoteSegmentsRequest.API_KEY: (0, 0), ListOffsetsRequest.API_KEY: (0, 9)}
         )
 
-    async def page(self, cluster: Any, connection: Any, tp: Any, topic: Any, span: Span, *_: Any):  # type: ignore[no-untyped-def]
-        assert topic == UUID(int=tp.partition)
+    async def page(self, cluster: Any, connection: Any, tp: Any, wanted: Wanted, *_: Any):  # type: ignore[no-untyped-def]
+        assert wanted.topic_id == UUID(int=tp.partition)
+        span = wanted.span
         number, self.pages = self.pages, self.pages + 1
         if number in self.errors:
             raise self.errors[number]
@@ -47,25 +49,45 @@ class Leader:
                 SignedSegment(segment=segment(at, at + 1), log_url="l", indexes_url="i")
                 for at in range(span[0], min(span[0] + 2, span[1]))
             ),
+            end_offset=min(span[0] + 2, span[1]),
             expires_at_ms=5,
         )
 
-    def ask(self, *partitions: TopicPartition) -> dict[TopicPartition, RemoteSegments | KafkaError]:
+    def ask(
+        self, *partitions: TopicPartition, count_max: int = 100
+    ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
         async def starts(cluster: Any, connection: Any, group: Any, deadline: Any) -> Any:
             return dict.fromkeys(group, RemoteSegments(local_start_offset=6))
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(remote_segments_api, "_local_starts", starts)
             patch.setattr(remote_segments_api, "_page", self.page)
-            wanted = dict.fromkeys(partitions, (0, 9))
+            wanted = {tp: Wanted(span=(0, 9), topic_id=UUID(int=tp.partition)) for tp in partitions}
             call = remote_segments(
                 self,  # type: ignore[arg-type]
                 wanted,
                 Deadline(10),
-                topic_ids={tp: UUID(int=tp.partition) for tp in partitions},
-                count_max=100,
+                count_max=count_max,
             )
             return asyncio.run(call)
+
+
+def test_every_partition_has_a_share_of_the_segments() -> None:
+    assert ends(Leader({}).ask(FIRST, SECOND, THIRD, count_max=7)) == [4, 4, 4]
+
+
+def test_segments_that_are_ruled_out_count_as_known() -> None:
+    """The first page has nothing to name, the second is late."""
+    leader = Leader({1: KafkaError(ErrorCode.REQUEST_TIMED_OUT, "late")})
+    page = leader.page
+
+    async def empty(*wanted: Any) -> Any:
+        return replace(await page(*wanted), segments=())
+
+    leader.page = empty  # type: ignore[method-assign]
+    found = leader.ask(FIRST)[FIRST]
+    assert isinstance(found, RemoteSegments)
+    assert (found.segments, found.end_offset) == ((), 2)
 
 
 def ends(found: Mapping[TopicPartition, RemoteSegments | KafkaError]) -> list[int | ErrorCode]:

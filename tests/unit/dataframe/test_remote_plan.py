@@ -13,7 +13,7 @@ from sparklog.dataframe.read.reader import RangePartition
 from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.types import NO_TIMESTAMP, TopicPartition
+from sparklog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 TP = TopicPartition("t", 0)
 EXPIRES_AT_MS = 77
@@ -40,8 +40,12 @@ def signed(
 
 
 def remote(segments: Sequence[SignedSegment], local_start: int) -> RemoteSegments:
+    """The segments are known up to the end of the last one; a gap means that nothing is wanted."""
     return RemoteSegments(
-        segments=tuple(segments), expires_at_ms=EXPIRES_AT_MS, local_start_offset=local_start
+        segments=tuple(segments),
+        end_offset=segments[-1].segment.next_offset if segments else NO_OFFSET,
+        expires_at_ms=EXPIRES_AT_MS,
+        local_start_offset=local_start,
     )
 
 
@@ -157,10 +161,33 @@ def test_bounds_of_time_lose_no_record(data: st.DataObject, times: list[list[int
     assert wanted <= planned
 
 
-def test_segments_that_are_missing_are_left_to_the_brokers() -> None:
-    assert cut(span(0, 90), SEGMENTS[:2], 60, 100) == [(0, 20, 20), (20, 90, None)]
-    assert cut(span(0, 90), SEGMENTS[1:], 60) == [(0, 90, None)]
-    assert cut(span(0, 90), [SEGMENTS[0], SEGMENTS[2]], 60) == [(0, 10, 10), (10, 90, None)]
+def test_segments_that_the_leader_has_ruled_out_are_not_read() -> None:
+    assert cut(span(0, 90), [SEGMENTS[0], SEGMENTS[2]], 30) == [
+        (0, 10, 10),
+        (20, 30, 30),
+        (30, 90, None),
+    ]
+    nothing = replace(remote([], 60), end_offset=40)
+    assert cut_by_tier(span(0, 90), nothing) == [span(40, 90)], "nobody knows how large it is"
+
+
+def test_tasks_ask_for_segments_that_the_plan_does_not_have() -> None:
+    """Behind the known segments, 4 bytes for each offset, come 40 offsets that are in the bucket,
+    and 30 that are not."""
+    found = cut_by_tier(span(0, 90), remote(SEGMENTS[:2], 60), 90)
+    assert [(each.start, each.end, _known(each)) for each in found] == [
+        (0, 20, (20, 2)),
+        (20, 40, (40, 0)),
+        (40, 60, (60, 0)),
+        (60, 90, None),
+    ]
+    whole = cut_by_tier(span(0, 90), remote(SEGMENTS[:2], 60), 1000)
+    assert [(each.start, each.end, _known(each)) for each in whole] == [(0, 90, (60, 2))]
+
+
+def _known(item: OffsetRange) -> tuple[int, int] | None:
+    """How far a range is in the bucket, and how many of its segments have URLs."""
+    return item.remote and (item.remote.end, len(item.remote.segments))
 
 
 def test_a_plan_has_a_limited_number_of_urls() -> None:
@@ -209,7 +236,7 @@ def test_every_offset_is_read_once(
             ]
             in_bucket = min(each.end, each.remote.end)
             assert each.start < in_bucket <= local_start
-            assert set(range(each.start, in_bucket)) <= set(covered)
+            assert set(range(each.start, min(in_bucket, edges[-1]))) <= set(covered)
         else:
             assert each.end > min(local_start, edges[-1]) or not segments
 

@@ -119,4 +119,4 @@ def test_a_plan_after_a_call_that_has_failed_names_no_garbage(
     with pytest.raises(StorageError):
         move_log_start(service)
     found = service.signed_segments(PARTITION, 0, 20, seconds=60, count_max=9)
-    assert [each.segment for each in found] == segments
+    assert [each.segment for each in found.segments] == segments

@@ -45,7 +45,7 @@ def former(tiered: TieredLog) -> RemoteLogService:
 
 def signed_ids(service: RemoteLogService, end: int) -> list[str]:
     found = service.signed_segments(PARTITION, 0, end, seconds=60, count_max=99, leader_epoch=EPOCH)
-    return [each.segment.segment_id for each in found]
+    return [each.segment.segment_id for each in found.segments]
 
 
 def test_a_time_is_found_in_what_the_heir_has_copied(

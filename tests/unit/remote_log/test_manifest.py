@@ -18,6 +18,7 @@ from sparklog.remote_log.manifest_records import (
     TruncatedAfter,
     record_from_json,
 )
+from sparklog.remote_log.remote_segment import UNBOUNDED
 from tests.unit.remote_log.segments import (
     INDEXES_SIZE,
     commit,
@@ -85,8 +86,10 @@ def test_the_segment_of_an_offset(offset: int, expected: Any) -> None:
 def test_the_segments_of_a_range(start: int, end: int, expected: list[Any]) -> None:
     assert manifest_of(A, B, C).segments_between(start, end) == expected
     for count_max in range(4):
-        found = manifest_of(A, B, C).segments_between(start, end, count_max)
-        assert found == expected[:count_max]
+        found = manifest_of(A, B, C).search(start, end, UNBOUNDED, count_max)
+        assert found.segments == expected[:count_max]
+        is_known = found.segments and start >= 0
+        assert found.next_offset == (found.segments[-1].next_offset if is_known else start)
 
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(0, A), (50, A), (51, C), (70, C), (71, None)])

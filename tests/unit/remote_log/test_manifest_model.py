@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sparklog.remote_log.manifest import Manifest, MisfitError, Records
 from sparklog.remote_log.manifest_records import record_from_json
-from sparklog.remote_log.remote_segment import RemoteSegment
+from sparklog.remote_log.remote_segment import RemoteSegment, TimeBounds
 from tests.unit.remote_log.segments import segment
 
 
@@ -194,6 +194,20 @@ class ManifestLife(RuleBasedStateMachine):
             if low < high and each.base_offset < high and each.next_offset > low
         ]
         assert manifest.segments_between(low, high) == overlap
+        bounds = st.none() | st.integers(-1, 51)
+        times, count_max = (
+            TimeBounds(data.draw(bounds), data.draw(bounds)),
+            data.draw(st.integers(0, 3)),
+        )
+        found = manifest.search(low, high, times, count_max)
+        wanted = [each for each in overlap if each.may_hold(times)]
+        assert found.segments == wanted[:count_max]
+        if overlap and overlap[0].base_offset <= low and len(found.segments) < count_max:
+            assert found.next_offset == overlap[-1].next_offset
+        for each in wanted[count_max:]:
+            assert found.next_offset <= max(low, each.base_offset)
+        if not overlap or overlap[0].base_offset > low:
+            assert found.next_offset == low
         late = [each for each in self.live if each.max_timestamp >= time]
         assert manifest.first_by_time(time) == (late[0] if late else None)
 

@@ -10,7 +10,13 @@ import pytest
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log import names
-from sparklog.remote_log.remote_segment import EpochStart, Part, PartName, RemoteSegment
+from sparklog.remote_log.remote_segment import (
+    EpochStart,
+    Part,
+    PartName,
+    RemoteSegment,
+    TimeBounds,
+)
 from sparklog.types import NO_TIMESTAMP
 
 SEGMENT = RemoteSegment(
@@ -50,8 +56,9 @@ def test_bounds_of_time_rule_a_segment_out() -> None:
     for lowest, highest in product(bounds, bounds):
         is_old = lowest is not None and lowest > 5
         is_new = highest is not None and highest < 3
-        assert known.may_hold(lowest, highest) is not (is_old or is_new)
-        assert SEGMENT.may_hold(lowest, highest) is not is_old
+        times = TimeBounds(lowest, highest)
+        assert known.may_hold(times) is not (is_old or is_new)
+        assert SEGMENT.may_hold(times) is not is_old
 
 
 def test_sizes_and_the_last_epoch() -> None:

@@ -8,9 +8,16 @@ from uuid import UUID
 import pytest
 
 from sparklog.errors import DecodeError
-from sparklog.remote_log.remote_segment import EpochStart, Part, PartName, RemoteSegment
+from sparklog.remote_log.manifest import FoundSegments
+from sparklog.remote_log.remote_segment import (
+    EpochStart,
+    Part,
+    PartName,
+    RemoteSegment,
+    TimeBounds,
+)
 from sparklog.remote_log.service import RemoteLogService, RemotePartition
-from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
+from sparklog.remote_log.signed_segments import SignedPage, SignedSegment, sign_segments
 from sparklog.storage_backends.base import StorageBackend
 from sparklog.storage_backends.local import LocalBackend
 from sparklog.storage_backends.memory import MemoryBackend
@@ -96,13 +103,15 @@ def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.Monk
     asked: list[tuple[Any, ...]] = []
 
     class Manifest:
-        def segments_between(self, *span: Any) -> Sequence[RemoteSegment]:
-            asked.append(span)
-            return SEGMENTS
+        def search(self, *wanted: Any) -> FoundSegments:
+            asked.append(wanted)
+            return FoundSegments(SEGMENTS, 15)
 
     monkeypatch.setattr(service._manifests, "look", lambda _, look, **how: look(Manifest()))
-    assert not service.signed_segments(partition, 3, 15, seconds=9, count_max=2)
+    assert service.signed_segments(partition, 3, 15, seconds=9, count_max=2) == SignedPage()
     monkeypatch.setattr(service._manifests, "leads", lambda *_: True)
-    found = service.signed_segments(partition, 3, 15, seconds=9, count_max=2)
-    assert found == sign_segments(SigningStore(), f"{UUID(int=5)}/0/segments", SEGMENTS, 9)
-    assert asked == [(3, 15, 2)]
+    times = TimeBounds(4, 6)
+    found = service.signed_segments(partition, 3, 15, seconds=9, count_max=2, times=times)
+    signed = sign_segments(SigningStore(), f"{UUID(int=5)}/0/segments", SEGMENTS, 9)
+    assert found == SignedPage(signed, 15)
+    assert asked == [(3, 15, times, 2)]

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.dataframe.read import direct_reads, segment_source
 from sparklog.remote_log import names
-from sparklog.remote_log.signed_segments import SignedSegment, sign_segments
+from sparklog.remote_log.signed_segments import SignedPage, SignedSegment, sign_segments
 from sparklog.storage_backends.base import StorageBackend
 from sparklog.storage_backends.registry import open_backend
 from tests.unit.executors.tiering.test_tiered_dataframes import bytes_sent, ending
@@ -62,7 +62,7 @@ class SkewedLeader:
         reads, now_ms = replica_manager.remote_reads, replica_manager.now_ms
         signed_segments = reads.signed_segments
 
-        async def signed(*args: Any, seconds: int, **how: Any) -> list[SignedSegment]:
+        async def signed(*args: Any, seconds: int, **how: Any) -> SignedPage:
             self.asked += 1
             found = await signed_segments(*args, seconds=seconds, **how)
             partition = tiered.partition
@@ -70,9 +70,9 @@ class SkewedLeader:
             folder = names.segments_folder(partition.topic_id, partition.topic_partition.partition)
             with clock_of_signer(self.ahead_ms):
                 again = sign_segments(
-                    self._store, folder, [each.segment for each in found], seconds
+                    self._store, folder, [each.segment for each in found.segments], seconds
                 )
-            return [self._seen_by_store(each) for each in again]
+            return found._replace(segments=[self._seen_by_store(each) for each in again])
 
         reads.signed_segments = signed  # type: ignore[method-assign]
         replica_manager.now_ms = lambda: now_ms() + self.ahead_ms

@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import Filter, LessThan
 
+from sparklog.client import remote_segments_api
+from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.options import Bound, RemoteReads
 from sparklog.dataframe.read import read_planner
 from sparklog.errors import ErrorCode, KafkaError
+from sparklog.executors.handlers import read_remote_segments
 from sparklog.executors.tiering.leadership import remote_partition
+from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import Isolation
 from tests.support.batches import batch
 from tests.support.waiting import until
@@ -126,6 +130,58 @@ def test_a_filter_on_the_timestamp_loses_nothing_in_the_bucket(store: Store) -> 
     store.run(test)
 
 
+@pytest.fixture
+def short_plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Plans that ask for four segments, two in each answer.
+
+    The result has the number of segments of each answer, also of those that tasks ask for.
+    """
+    counts: list[int] = []
+    ask = remote_segments_api._page
+
+    async def count(*args: Any) -> RemoteSegments:
+        page = await ask(*args)
+        counts.append(len(page.segments))
+        return page
+
+    monkeypatch.setattr(remote_segments_api, "_page", count)
+    monkeypatch.setattr(read_remote_segments, "SEGMENTS_MAX", 2)
+    monkeypatch.setattr(read_planner, "REMOTE_SEGMENTS_MAX", 4)
+    return counts
+
+
+def test_no_broker_sends_what_a_plan_has_no_segments_of(
+    store: Store, short_plans: list[int]
+) -> None:
+    """Tasks ask for the URLs of what is behind the segments of the plan."""
+
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        local_start = tiered.partition.log.local_log_start_offset
+        assert await rows(tiered, **ending(tiered)) == everything[:local_start]
+        if store.is_direct:
+            assert bytes_sent(tiered) == 0
+            assert sum(short_plans) > read_planner.REMOTE_SEGMENTS_MAX
+
+    store.run(test)
+
+
+def test_leaders_leave_out_segments_that_bounds_of_time_rule_out(
+    store: Store, short_plans: list[int]
+) -> None:
+    """However long the history behind is, which the bounds do not end."""
+
+    async def test(tiered: TieredRig) -> None:
+        everything = await filled(tiered)
+        found = await rows(tiered, after(4), before(5), **ending(tiered))
+        assert everything[4] in found
+        if store.is_direct:
+            assert bytes_sent(tiered) == 0
+            assert 1 <= sum(short_plans) <= 2
+
+    store.run(test)
+
+
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_transactions_over_both_tiers(store: Store, isolation: Isolation) -> None:
     """Aborted data is left out wherever its marker is; its transaction spans several segments."""
@@ -177,7 +233,8 @@ def test_tasks_that_cannot_see_the_folder_read_through_the_brokers(
 
         async def elsewhere(*args: Any, **kwargs: Any) -> Any:
             found = await signed_segments(*args, **kwargs)
-            return [type(each).decode(each.encode().replace(b"/log/", b"/away/")) for each in found]
+            moved = [each.encode().replace(b"/log/", b"/away/") for each in found.segments]
+            return found._replace(segments=[SignedSegment.decode(each) for each in moved])
 
         reads.signed_segments = elsewhere  # type: ignore[method-assign]
         assert await rows(tiered, **hidden) == everything[:local_start]

@@ -16,6 +16,7 @@ from sparklog.executors.tiering.metrics import TieringMetrics
 from sparklog.executors.tiering.remote_fetches import RemoteFetches
 from sparklog.executors.tiering.remote_process import InlineRemoteLogs
 from sparklog.remote_log.reading import RemoteRead
+from sparklog.remote_log.remote_segment import UNBOUNDED
 from sparklog.remote_log.service import LeaderLog, RemoteLogService
 from sparklog.storage_backends.registry import open_file_half
 from sparklog.types import TopicPartition
@@ -99,7 +100,7 @@ def test_all_calls_say_the_leader_epoch_so_that_an_old_manifest_is_read_again() 
         fetches = RemoteFetches(remote, lambda tp: None, TieringMetrics())
         await _read(fetches, partition)
         await fetches.find_timestamp(partition, 7)
-        await fetches.signed_segments(partition, 0, 1, seconds=60, count_max=9)
+        await fetches.signed_segments(partition, 0, 1, UNBOUNDED, seconds=60, count_max=9)
         epochs = {method: kwargs.get("leader_epoch") for method, kwargs in remote.asked.items()}
         assert epochs == dict.fromkeys(("read_several", "find_timestamp", "signed_segments"), 5)
 
