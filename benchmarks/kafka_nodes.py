@@ -7,9 +7,9 @@ once.
 
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,13 @@ class Side:
             sum(map(resident_megabytes, self.pids)),
         )
 
+    def with_children(self) -> "Side":
+        """The side with the processes that its servers have started since."""
+        started = {
+            child.pid for pid in self.pids for child in psutil.Process(pid).children(recursive=True)
+        }
+        return replace(self, pids=tuple({*self.pids, *started}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
@@ -60,21 +67,33 @@ class Pair:
 
 
 @contextmanager
-def pair(count: int, same: Mapping[str, str] = {}) -> Iterator[Pair]:
+def pair(
+    count: int,
+    same: Mapping[str, str] = {},
+    *,
+    ours: Mapping[str, str] = {},
+    kafkas: Mapping[str, str] = {},
+    plugins: Sequence[Path] = (),
+) -> Iterator[Pair]:
     """Run both kinds at the same time; only one has work at any time.
 
-    They have their defaults, but for the settings that are the ``same`` on both sides.
+    They have their defaults, but for the settings that are the ``same`` on both sides, and those of
+    one side alone: ``ours``, and ``kafkas``.  ``plugins`` are folders with further jars for Kafka.
     """
     replicas = str(count)
-    options = [word for name, value in same.items() for word in ("--set", f"{name}={value}")]
+    own = {**same, **ours}
+    options = [word for name, value in own.items() for word in ("--set", f"{name}={value}")]
     settings = {
         **same,
+        **kafkas,
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
     }
     with (
         tempfile.TemporaryDirectory(prefix="sparklog-bench-") as name,
-        kafka((folder := Path(name)) / "kafka", count, heap=HEAP, settings=settings) as theirs,
+        kafka(
+            (folder := Path(name)) / "kafka", count, heap=HEAP, settings=settings, plugins=plugins
+        ) as theirs,
         serve(folder / "ours", count, *options) as served,
     ):
         process = psutil.Process(served.pid)
@@ -99,18 +118,29 @@ def pair(count: int, same: Mapping[str, str] = {}) -> Iterator[Pair]:
 
 @contextmanager
 def kafka(
-    folder: Path, count: int, *, heap: str | None = None, settings: Mapping[str, str] = {}
+    folder: Path,
+    count: int,
+    *,
+    heap: str | None = None,
+    settings: Mapping[str, str] = {},
+    plugins: Sequence[Path] = (),
 ) -> Iterator[Any]:
     """Run the ``KafkaCluster`` of ``tests/peers``.
 
-    ``heap`` is in Java's notation, and by default the heap of the tests.
+    ``heap`` is in Java's notation, and by default the heap of the tests.  ``plugins`` are folders
+    with further jars.
     """
     from tests.peers.kafka_cluster import JAVA_OPTIONS, KafkaCluster
     from tests.support.kafka_jars import kafka_jars
 
     memory = (f"-Xms{heap}", f"-Xmx{heap}") if heap else ()
     with KafkaCluster(
-        kafka_jars(), folder, count, settings=settings, java_options=(*JAVA_OPTIONS, *memory)
+        kafka_jars(),
+        folder,
+        count,
+        settings=settings,
+        java_options=(*JAVA_OPTIONS, *memory),
+        more_jars=plugins,
     ) as cluster:
         yield cluster
 

@@ -6,11 +6,11 @@ Owns: the clients.  Must not know whose brokers they talk to.
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 _LOOK_S = 0.01
@@ -76,7 +76,7 @@ def consume_with_group(bootstrap: str, topic: str, group: str, *, messages: int)
 
     The only member of a new group; it commits as by default.  See ``consume`` for its pauses.
     """
-    settings = {
+    settings: dict[str, str | int] = {
         "group.id": group,
         "auto.offset.reset": "earliest",
         "enable.auto.commit": True,
@@ -91,18 +91,49 @@ def consume_with_group(bootstrap: str, topic: str, group: str, *, messages: int)
     return taken
 
 
+def checked_bytes(bootstrap: str, topic: str, *, messages: int) -> int:
+    """Read a topic with one partition from offset 0; return the bytes of all values.
+
+    The client checks the CRC of each batch.  The offsets must be those from 0 to ``messages`` - 1.
+    """
+    consumer = _consumer(bootstrap, {"fetch.queue.backoff.ms": 1, "check.crcs": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    offset = size = 0
+    for found in _received(consumer, messages):
+        for message in found:
+            assert message.error() is None, message.error()
+            assert message.offset() == offset, f"offset {message.offset()} in place of {offset}"
+            offset += 1
+            size += len(message.value())
+    consumer.close()
+    return size
+
+
 def _receive(consumer: Consumer, messages: int) -> None:
+    for _ in _received(consumer, messages):
+        pass
+
+
+def _received(consumer: Consumer, messages: int) -> Iterator[Sequence[Message]]:
+    """Yield the next ``messages`` messages, many at once."""
     seen, last = 0, time.monotonic()
     while seen < messages:
         found = consumer.consume(min(_MESSAGES_AT_ONCE, messages - seen), _CALL_S)
         seen += len(found)
         if found:
             last = time.monotonic()
+            yield found
         assert time.monotonic() < last + _PATIENCE_S, f"only {seen} of {messages} messages came"
 
 
 def latencies(
-    bootstrap: str, topic: str, partitions: int, *, rate: int, seconds: float
+    bootstrap: str,
+    topic: str,
+    partitions: int,
+    *,
+    rate: int,
+    seconds: float,
+    value_bytes: int = 100,
 ) -> list[float]:
     """Return the milliseconds from ``produce`` to ``poll`` of each message.
 
@@ -132,10 +163,11 @@ def latencies(
     for _ in range(partitions):
         assert first.acquire(timeout=_PATIENCE_S), "a partition gives no records"
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0})
+    padding = bytes(value_bytes - _TIME.size)
     began = time.perf_counter()
     for number in range(messages):
         producer.poll(max(0.0, began + number / rate - time.perf_counter()))
-        sent = _TIME.pack(time.perf_counter()) + bytes(100 - _TIME.size)
+        sent = _TIME.pack(time.perf_counter()) + padding
         producer.produce(topic, sent, partition=number % partitions)
     _flush(producer)
     listener.join()
@@ -150,7 +182,7 @@ def create_topic(
     """Create a topic of which one replica may be missing, if it has several."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
     least = {"min.insync.replicas": str(max(1, replicas - 1))}
-    new = NewTopic(topic, partitions, replicas, config=least | configs)
+    new = NewTopic(topic, partitions, replicas, config={**least, **configs})
     admin.create_topics([new])[topic].result(_PATIENCE_S)
 
 

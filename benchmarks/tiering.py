@@ -36,14 +36,14 @@ SEGMENT_BYTES = 16 * 1024 * 1024
 CACHE_BYTES = 256 * 1024 * 1024
 PATIENCE_S = 300.0
 
-SETTINGS = {
-    "remote.dir": "s3://bucket/log",
+#: Segments are copied, and leave the disk, soon.
+SOON = {
     "remote.log.manager.task.interval.ms": "500",
-    "remote.cache.bytes": str(CACHE_BYTES),
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "0",
     "log.segment.bytes": str(SEGMENT_BYTES),
 }
+SETTINGS = {**SOON, "remote.dir": "s3://bucket/log", "remote.cache.bytes": str(CACHE_BYTES)}
 OPTIONS = [word for each in SETTINGS.items() for word in ("--set", "=".join(each))]
 TIERED = {"remote.storage.enable": "true", "local.retention.bytes": str(LOCAL_BYTES)}
 

@@ -25,7 +25,8 @@ SETTINGS = {
 class KafkaCluster:
     """``count`` nodes, 1 to ``count``, that are ready when the constructor returns.
 
-    All are brokers, the first ``controllers`` (by default all) the controllers too.
+    All are brokers, the first ``controllers`` (by default all) the controllers too.  ``more_jars``
+    are folders of plugins.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class KafkaCluster:
         controllers: int | None = None,
         settings: Mapping[str, str] = {},
         java_options: Sequence[str] = JAVA_OPTIONS,
+        more_jars: Sequence[Path] = (),
     ) -> None:
         seats = make_seats(count)
         self.nodes = {
@@ -48,6 +50,7 @@ class KafkaCluster:
                 place=place,
                 controllers=controllers or count,
                 java_options=java_options,
+                more_jars=more_jars,
             )
             for place, seat in enumerate(seats)
         }

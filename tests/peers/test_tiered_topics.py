@@ -18,6 +18,7 @@ from tests.peers.kafka_broker import KafkaBroker
 from tests.peers.kafka_tools import KafkaTools
 from tests.peers.same_words import same_words
 from tests.peers.serving import RETENTION, broker_address
+from tests.peers.tiered_kafka import local_tiered_storage
 from tests.support.kafka_jars import KAFKA_TIERED, JarsUnavailableError, jars_of
 from tests.support.served import ServedCluster, serving
 from tests.support.waiting import wait_for
@@ -41,7 +42,6 @@ COMMON = {
     "log.retention.check.interval.ms": "500",
     **dict([RETENTION]),
 }
-MANAGER = "org.apache.kafka.server.log.remote"
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +51,7 @@ def tiered_kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     except JarsUnavailableError as error:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("tiered-kafka")
-    settings = {
-        "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": f"{MANAGER}.storage.LocalTieredStorage",
-        "remote.log.storage.manager.impl.prefix": "rsm.config.",
-        "rsm.config.dir": str(folder / "remote"),
-        "remote.log.metadata.manager.listener.name": "PLAINTEXT",
-        "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
-        "log.initial.task.delay.ms": "500",
-        **COMMON,
-    }
+    settings = {**local_tiered_storage(folder / "remote"), **COMMON}
     broker = KafkaBroker(jars, folder / "node", settings, more_jars=(storage,))
     try:
         yield broker
