@@ -33,6 +33,7 @@ from benchmarks.tables import HEADINGS, cells, section
 
 _LOADS = ("rounds", "messages", "latency_seconds")
 _COSTS = ("rounds", "cost_messages")
+_TIERED = ("rounds", "tiered_messages", "latency_seconds")
 #: Module and function of each part, and the fields of the scale that the part uses.
 PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "one-broker": ("kafka_clients", "one_broker", _LOADS),
@@ -44,6 +45,8 @@ PARTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "small-requests": ("small_requests", "small_requests", ("rounds",)),
     "groups": ("groups", "beside_kafka", ("rounds", "messages")),
     "transactions": ("transactions", "beside_kafka", ("rounds", "messages")),
+    "tiering-folder": ("kafka_tiering", "in_a_folder", _TIERED),
+    "tiering-bucket": ("kafka_tiering", "in_a_bucket", _TIERED),
     "reads": ("kafka_dataframes", "reads", ("rounds", "rows")),
     "writes": ("kafka_dataframes", "writes", ("rounds", "rows")),
 }

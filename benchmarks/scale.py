@@ -25,6 +25,11 @@ class Scale:
         return self.messages // 4
 
     @property
+    def tiered_messages(self) -> int:
+        """Messages of 1,000 bytes per round of a tiered topic: many segments."""
+        return self.messages // 4
+
+    @property
     def long_rounds(self) -> int:
         """Rounds of a part whose single run takes half a minute."""
         return min(self.rounds, 3)
@@ -34,6 +39,7 @@ class Scale:
         said = {
             "rows": f"{self.rows:,} rows",
             "long_rounds": f"{self.long_rounds} rounds in turns",
+            "tiered_messages": f"{self.tiered_messages:,} messages of 1,000 bytes a round",
             "log_records": f"a log of {self.rows:,} records of 100 bytes",
             "messages": f"{self.messages:,} messages of 100 bytes, as many bytes of larger ones",
             "cost_messages": f"{self.cost_messages:,} messages of 100 bytes",

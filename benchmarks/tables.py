@@ -18,6 +18,8 @@ TITLES = {
     "partitions": "Cost against partitions",
     "brokers": "Cost against brokers",
     "compaction": "Compaction",
+    "tiering-folder": "Tiered topics, both in a folder",
+    "tiering-bucket": "Tiered topics, ours in a bucket",
     "reads": "DataFrames, reads",
     "writes": "DataFrames, writes",
 }
