@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -104,7 +105,7 @@ WAYS: dict[str, Callable[[sparklog.Consumer], int]] = {
 
 def _speed(bootstrap: str, read: Callable[[sparklog.Consumer], int], *, ahead: bool) -> float:
     """Thousands of records a second."""
-    options = {} if ahead else {"prefetch_max_bytes": 0}
+    options: dict[str, Any] = {} if ahead else {"prefetch_max_bytes": 0}
     with sparklog.Consumer(bootstrap, **options) as consumer:
         consumer.assign({TopicPartition(TOPIC, number): 0 for number in range(PARTITIONS)})
         began = time.perf_counter()

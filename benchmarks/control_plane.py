@@ -84,7 +84,11 @@ class _Plane:
             )
         )
         self._controller = Controller(
-            self.image.copy(), BrokerConfig.resolve({}), new_id=self._new_id, now_ms=0
+            self.image.copy(),
+            BrokerConfig.resolve({}),
+            new_id=self._new_id,
+            now_ms=0,
+            wall_ms=lambda: 0,
         )
         for broker_id in range(1, BROKERS + 1):
             self._register(broker_id)
@@ -130,9 +134,18 @@ class _Plane:
                 self.commit_bytes_max, self._largest = size, decided[0].records
 
         lost = self.cpu_of(lose)
-        back = self.cpu_of(lambda: [self._register(broker_id) for broker_id in brokers])
+
+        def come_back() -> None:
+            for broker_id in brokers:
+                self._register(broker_id)
+
+        def make_whole() -> None:
+            for proposal in proposals:
+                self._propose(proposal)
+
+        back = self.cpu_of(come_back)
         proposals = [*self._proposals()]
-        whole = self.cpu_of(lambda: [self._propose(proposal) for proposal in proposals])
+        whole = self.cpu_of(make_whole)
         assert all(state.isr == state.replicas for _, state in self.image.partitions())
         return lost, back, whole
 

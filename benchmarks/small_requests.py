@@ -19,6 +19,7 @@ from benchmarks.scale import Scale
 from sparklog.client.blocking import BlockingClient
 from sparklog.types import MAX_INT32, Endpoint
 from sparklog.wire.protocol.codec import decode_response, encode_request
+from sparklog.wire.protocol.fetch import records_view
 from sparklog.wire.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -97,7 +98,9 @@ def _run(side: Side, topic: str, partitions: int) -> tuple[float, float, float]:
         old = _fetch_frame(topic, [1] * partitions, _FETCH_BYTES)
         ends = [part.high_watermark for part in _fetched(caller, old)]
         newest = _fetch_frame(topic, [end - _RECORDS for end in ends], MAX_INT32)
-        assert all(len(part.records or b"") == len(batch) for part in _fetched(caller, newest))
+        assert all(
+            len(records_view(part.records)) == len(batch) for part in _fetched(caller, newest)
+        )
         turns = _FETCHED // partitions
         old_us, newest_us = (
             _cpu_us(side, caller, [fetch] * turns, 1) / (turns * partitions)

@@ -63,7 +63,12 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
         except KafkaError as error:
             return session_error(error.code)
         reader = FetchReader(
-            replica_manager, request, replica, fetch_context, version=context.version
+            replica_manager,
+            request,
+            replica,
+            fetch_context,
+            version=context.version,
+            member=context.member,
         )
         if fetch_context.size > PARTITIONS_AT_ONCE:
             owner = owner_of(replica_manager, context.connection)
@@ -109,7 +114,14 @@ def _fetch_many(
         )
     except KafkaError as error:
         return session_error(error.code)
-    reader = FetchReader(replica_manager, request, replica, fetch_context, version=context.version)
+    reader = FetchReader(
+        replica_manager,
+        request,
+        replica,
+        fetch_context,
+        version=context.version,
+        member=context.member,
+    )
     owner = owner_of(replica_manager, context.connection)
     return (yield from _begin_in_slices(reader, request.max_wait_ms, owner))
 

@@ -45,6 +45,7 @@ class FetchReader:
         context: FetchContext,
         *,
         version: int,
+        member: bool,
     ) -> None:
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self.replica_manager = replica_manager
@@ -54,6 +55,7 @@ class FetchReader:
             replica_id=replica.replica_id,
             replica_epoch=replica.replica_epoch,
             rack=request.rack_id,
+            for_replica=member,
             isolation=Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED,
             only_leader=version < _FIRST_FOLLOWER_VERSION,
         )

@@ -1,4 +1,4 @@
-"""ReadRemoteSegments (key 20018): a DataFrame's planner or task asks where it can read segments.
+"""ReadRemoteSegments (key 20022): a DataFrame's planner or task asks where it can read segments.
 
 Any client may ask, as any client may fetch the same records.  The URLs open nothing else.
 """
@@ -36,12 +36,13 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             end,
             TimeBounds(request.min_timestamp, request.max_timestamp),
             seconds=seconds,
-            count_max=SEGMENTS_MAX,
+            count_max=min(max(request.segments_max, 1), SEGMENTS_MAX),
         )
         return ReadRemoteSegmentsResponse(
             expires_at_ms=expires_at_ms,
             segments=tuple(each.encode() for each in found.segments),
             next_offset=found.next_offset,
+            bytes_behind=found.bytes_behind,
         )
 
     return ApiHandler(

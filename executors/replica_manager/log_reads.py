@@ -21,10 +21,13 @@ class LogReads:
     """The reads of one fetch.
 
     ``replica_id`` and ``replica_epoch`` are those of the follower that fetches, -1 for a consumer.
-    ``rack`` is the consumer's rack; empty if unknown.  With ``only_leader`` a follower refuses.
+    ``rack`` is the consumer's rack; empty if unknown.  ``for_replica``: the consumer is another
+    broker, which looks for what its own replica or the bucket has lost.  With ``only_leader`` a
+    follower refuses.
     """
 
     __slots__ = (
+        "_for_replica",
         "_rack",
         "_replica_epoch",
         "_replica_manager",
@@ -41,12 +44,14 @@ class LogReads:
         replica_id: int,
         replica_epoch: int,
         rack: str,
+        for_replica: bool,
         isolation: Isolation,
         only_leader: bool,
     ) -> None:
         self._replica_manager = replica_manager
         self._replica_epoch = replica_epoch
         self._rack = rack
+        self._for_replica = for_replica
         self.replica_id = replica_id
         self.by_follower = replica_id >= 0
         self.isolation = isolation
@@ -106,7 +111,7 @@ class LogReads:
             max_bytes,
             end_offset=read.end_offset,
             with_aborted=committed,
-            for_rack=bool(self._rack),
+            for_replica=self._for_replica,
         )
         if found is None:
             return read

@@ -46,13 +46,13 @@ class RemoteReads(Protocol):
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
-        for_rack: bool = False,
+        for_replica: bool = False,
     ) -> RemoteRecords | None:
         """The records from the batch with ``offset`` on up to ``end_offset``; at least one batch.
 
         The bucket has more than a reader may see if a recovery has lost markers, or where a
-        follower does not know yet how far the records are stable.  ``for_rack`` says that a client
-        asks which reads from the replica in its rack.
+        follower does not know yet how far the records are stable.  ``for_replica`` says that
+        another broker asks, not a client.
 
         Returns None while they are on their way.  Then the delayed fetches of the partition are
         checked when they have come, or when an error has.  Raises KafkaError.
@@ -91,10 +91,10 @@ class NoRemoteReads:
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
-        for_rack: bool = False,
+        for_replica: bool = False,
     ) -> RemoteRecords | None:
         """Raises KafkaError: the records cannot be reached from here."""
-        del max_bytes, end_offset, with_aborted, for_rack
+        del max_bytes, end_offset, with_aborted, for_replica
         raise self._error(partition, offset)
 
     async def find_timestamp(self, partition: Partition, timestamp: int) -> OffsetTimestamp | None:

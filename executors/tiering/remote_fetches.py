@@ -74,9 +74,8 @@ class _Key(NamedTuple):
     have the offset, so the reads of each leader epoch are its own, and so are those that a follower
     has made before its log was truncated in that epoch (``generation``).
 
-    ``asks_others``: whether other replicas are asked where the bucket is damaged.  A follower does
-    so for clients of its rack only.  Another replica that asks names no rack, so that no two
-    replicas ask each other for ever.
+    ``asks_others``: whether other replicas are asked where the bucket is damaged.  They are not
+    asked for another replica, so that no two replicas ask each other for ever.
     """
 
     partition: Partition
@@ -166,7 +165,7 @@ class RemoteFetches:
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
-        for_rack: bool = False,
+        for_replica: bool = False,
     ) -> RemoteRecords | None:
         """See ``RemoteReads``."""
         key = _Key(
@@ -175,7 +174,7 @@ class RemoteFetches:
             partition.log.generation,
             offset,
             with_aborted,
-            asks_others=partition.is_leader or for_rack,
+            asks_others=not for_replica,
         )
         error = self._errors.pop(key, None)
         if error is not None:

@@ -65,7 +65,7 @@ class ReplicaRecords:
         """The batches from ``offset`` on that another replica has in its files, at least one.
 
         None if no replica has them.  A replica that does not have them in its files looks into the
-        bucket itself, and answers without waiting for it.
+        bucket itself, and asks no other one.
         """
         isolation = Isolation.READ_COMMITTED if with_aborted else Isolation.READ_UNCOMMITTED
         for broker_id in self._sources(partition):

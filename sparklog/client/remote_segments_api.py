@@ -17,6 +17,7 @@ from sparklog.errors import ClosedError, ConnectError, DecodeError, ErrorCode, K
 from sparklog.remote_log.remote_segment import UNBOUNDED, TimeBounds
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import (
+    MAX_INT32,
     MAX_INT64,
     MIN_INT64,
     NO_LEADER_EPOCH,
@@ -55,12 +56,14 @@ class RemoteSegments:
     """Segments, oldest first, and until when their URLs are good.
 
     They are known up to ``end_offset``: other offsets below it, from the start of the span on, have
-    no records within the bounds of time.  Below ``local_start_offset`` the records are in the
-    bucket only (NO_OFFSET: not asked for).  ``expires_at_ms`` is the leader's time of day.
+    no records within the bounds of time.  Segments behind it have ``bytes_behind`` bytes of records
+    that may be within.  Below ``local_start_offset`` the records are in the bucket only (NO_OFFSET:
+    not asked for).  ``expires_at_ms`` is the leader's time of day.
     """
 
     segments: tuple[SignedSegment, ...] = ()
     end_offset: int = NO_OFFSET
+    bytes_behind: int = 0
     expires_at_ms: int = 0
     local_start_offset: int = NO_OFFSET
 
@@ -80,9 +83,8 @@ async def remote_segments(
 
     Args:
         count_max: the most segments of all partitions together, about.  Each partition has its
-            share; the segments beyond are left out.
+            share, and the segments beyond are left out.
     """
-    share = -(-count_max // max(1, len(wanted)))
 
     async def call(
         node_id: int, group: dict[TopicPartition, Wanted], until: Deadline
@@ -90,14 +92,20 @@ async def remote_segments(
         connection = await cluster.connect_node(node_id, until)
         if not _has_segments(connection):
             return dict.fromkeys(group, RemoteSegments())
-        results = await _local_starts(cluster, connection, group, until)
-        for tp, result in results.items():
+        epochs = {tp: _leader_epoch(cluster, tp) for tp in group}
+        results = await _local_starts(connection, group, epochs, until)
+        remote = {
+            tp: result
+            for tp, result in results.items()
+            if isinstance(result, RemoteSegments) and result.local_start_offset > group[tp].span[0]
+        }
+        share = count_max * len(group) // (len(wanted) * max(1, len(remote)))
+        for tp, result in remote.items():
             start, end = group[tp].span
-            if isinstance(result, KafkaError) or result.local_start_offset <= start:
-                continue
-            remote = replace(group[tp], span=(start, min(end, result.local_start_offset)))
+            span = start, min(end, result.local_start_offset)
+            part = replace(group[tp], span=span)
             try:
-                told = await _pages(cluster, connection, tp, remote, until, share)
+                told = await _pages(connection, tp, epochs[tp], part, until, max(1, share))
             except ClosedError:
                 raise
             except KafkaError as error:
@@ -129,7 +137,8 @@ async def remote_segments_at(
         connection = await cluster.connect_node(node_id, until)
         if not _has_segments(connection):
             return dict.fromkeys(group, RemoteSegments())
-        return {tp: await _page(cluster, connection, tp, wanted, until)}
+        epoch = _leader_epoch(cluster, tp)
+        return {tp: await _page(connection, tp, epoch, wanted, until, MAX_INT32)}
 
     result = (await cluster.ask_leaders({tp: wanted}, call, deadline))[tp]
     if isinstance(result, KafkaError):
@@ -146,13 +155,12 @@ def _has_segments(connection: Connection) -> bool:
 
 
 async def _local_starts(
-    cluster: ClusterClient,
     connection: Connection,
     group: Mapping[TopicPartition, Wanted],
+    epochs: Mapping[TopicPartition, int],
     deadline: Deadline,
 ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
     wanted = dict.fromkeys(group, int(OffsetSpec.EARLIEST_LOCAL))
-    epochs = {tp: _leader_epoch(cluster, tp) for tp in group}
     request = ListOffsetsRequest(
         replica_id=_CONSUMER,
         topics=list_offsets_topics(wanted, epochs),
@@ -166,22 +174,24 @@ async def _local_starts(
 
 
 async def _pages(
-    cluster: ClusterClient,
     connection: Connection,
     tp: TopicPartition,
+    leader_epoch: int,
     wanted: Wanted,
     deadline: Deadline,
     count_max: int,
 ) -> RemoteSegments:
-    """All segments that are wanted, up to the page that exceeds ``count_max`` or is late."""
+    """The first ``count_max`` segments that are wanted, as far as no page is late.
+
+    All pages are of one leader epoch: a later leader may have cut the log and written on.
+    """
     start, end = wanted.span
     segments: tuple[SignedSegment, ...] = ()
-    expires_at_ms = 0
+    expires_at_ms = bytes_behind = 0
     while start < end and len(segments) < count_max:
         try:
-            page = await _page(
-                cluster, connection, tp, replace(wanted, span=(start, end)), deadline
-            )
+            part, count = replace(wanted, span=(start, end)), count_max - len(segments)
+            page = await _page(connection, tp, leader_epoch, part, deadline, count)
         except KafkaError as error:
             if start > wanted.span[0] and error.code is ErrorCode.REQUEST_TIMED_OUT:
                 break
@@ -190,27 +200,34 @@ async def _pages(
             break
         segments += page.segments
         expires_at_ms = expires_at_ms or page.expires_at_ms
-        start = page.end_offset
-    return RemoteSegments(segments=segments, end_offset=start, expires_at_ms=expires_at_ms)
+        start, bytes_behind = page.end_offset, page.bytes_behind
+    return RemoteSegments(
+        segments=segments,
+        end_offset=start,
+        bytes_behind=bytes_behind,
+        expires_at_ms=expires_at_ms,
+    )
 
 
 async def _page(
-    cluster: ClusterClient,
     connection: Connection,
     tp: TopicPartition,
+    leader_epoch: int,
     wanted: Wanted,
     deadline: Deadline,
+    count_max: int,
 ) -> RemoteSegments:
     start, end = wanted.span
     lowest_ms, highest_ms = wanted.times
     request = ReadRemoteSegmentsRequest(
         topic_id=wanted.topic_id,
         partition=tp.partition,
-        current_leader_epoch=_leader_epoch(cluster, tp),
+        current_leader_epoch=leader_epoch,
         start_offset=start,
         end_offset=end,
         min_timestamp=MIN_INT64 if lowest_ms is None else lowest_ms,
         max_timestamp=MAX_INT64 if highest_ms is None else highest_ms,
+        segments_max=count_max,
     )
     response: ReadRemoteSegmentsResponse = await connection.request(
         request, timeout_s=max(deadline.left_s, 0.001)
@@ -221,7 +238,10 @@ async def _page(
     except DecodeError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{tp}: {error}") from error
     return RemoteSegments(
-        segments=segments, end_offset=response.next_offset, expires_at_ms=response.expires_at_ms
+        segments=segments,
+        end_offset=response.next_offset,
+        bytes_behind=response.bytes_behind,
+        expires_at_ms=response.expires_at_ms,
     )
 
 

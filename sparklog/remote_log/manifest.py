@@ -42,11 +42,13 @@ class FoundSegments(NamedTuple):
     """The result of a search.
 
     From the start of the search up to ``next_offset`` the manifest has no other segment that was
-    asked for; it does not know what is behind, nor anything if the first segment begins above.
+    asked for; that is the start if the first segment begins above.  The log objects of those behind
+    have ``bytes_behind``.
     """
 
     segments: list[RemoteSegment]
     next_offset: int
+    bytes_behind: int
 
 
 class Manifest:
@@ -311,15 +313,18 @@ class Manifest:
         records within the bounds of time."""
         segments = self._segments
         found: list[RemoteSegment] = []
-        next_offset = start
-        for index in range(segments.count_below(start), len(segments)):
-            if start >= end or segments.base_offset_at(index) >= end or len(found) >= count_max:
-                break
-            if segments.may_hold_at(index, times):
-                found.append(segments[index])
-            if segments.base_offset_at(index) <= next_offset:
-                next_offset = segments.next_offset_at(index)
-        return FoundSegments(found, next_offset)
+        next_offset, bytes_behind = start, 0
+        stop = segments.count_up_to(end) if start < end else 0
+        for index in range(segments.count_below(start), stop):
+            is_wanted = segments.may_hold_at(index, times)
+            if len(found) < count_max:
+                if is_wanted:
+                    found.append(segments[index])
+                if segments.base_offset_at(index) <= next_offset:
+                    next_offset = segments.next_offset_at(index)
+            elif is_wanted:
+                bytes_behind += segments.log_size_at(index)
+        return FoundSegments(found, next_offset, bytes_behind)
 
     def first_by_time(self, timestamp: int) -> RemoteSegment | None:
         """The first segment with a record of this timestamp (ms) or a later one."""

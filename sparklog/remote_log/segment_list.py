@@ -98,6 +98,10 @@ class SegmentList:
             return len(self)
         return max(0, bisect_right(self._bases, offset) - 1)
 
+    def count_up_to(self, offset: int) -> int:
+        """How many segments begin below ``offset``."""
+        return bisect_left(self._bases, offset)
+
     def index_at(self, offset: int) -> int | None:
         """The index of the segment with this offset; None if no segment has it."""
         index = self.count_below(offset)

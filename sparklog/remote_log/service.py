@@ -466,8 +466,9 @@ class RemoteLogService:
         )
         folder = names.segments_folder(*partition)
         signed = sign_segments(self._remote, folder, found.segments, seconds)
-        is_unsigned = len(signed) < len(found.segments)
-        return SignedPage() if is_unsigned else SignedPage(signed, found.next_offset)
+        if len(signed) < len(found.segments):
+            return SignedPage()
+        return SignedPage(signed, found.next_offset, found.bytes_behind)
 
     def _reader(
         self, partition: RemotePartition, segment: RemoteSegment, read: ReadObject | None = None

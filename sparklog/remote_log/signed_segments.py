@@ -55,12 +55,14 @@ class SignedSegment:
 class SignedPage(NamedTuple):
     """Some of the segments that were asked for, oldest first.
 
-    Below ``next_offset``, from the asked offset on, no other segment has what was asked for.
-    NO_OFFSET says nothing of any offset: there are no URLs.
+    Below ``next_offset``, from the asked offset on, no other segment has what was asked for; the
+    log objects of those behind have ``bytes_behind``.  NO_OFFSET says nothing of any offset: there
+    are no URLs.
     """
 
     segments: Sequence[SignedSegment] = ()
     next_offset: int = NO_OFFSET
+    bytes_behind: int = 0
 
 
 def sign_segments(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from sparklog.metadata.records import PartitionChanged
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.manifest_records import (
@@ -30,7 +31,7 @@ from tests.simulation.final_state import (
     TieredReplica,
 )
 from tests.simulation.history import AnyEvent, History
-from tests.simulation.partition_story import LOG, NAME, Told, committed, created
+from tests.simulation.partition_story import LOG, NAME, STATE, Told, committed, created
 from tests.simulation.tier_events import (
     ReadRefused,
     TierObjectDeleted,
@@ -274,6 +275,16 @@ def test_files_may_begin_where_the_bucket_ends_and_not_later() -> None:
         f"{NAME}: broker 1 at the end has the log from 0 on and the files from 12 on, the manifest "
         "has [0, 10)",
     ]
+
+
+def test_a_replica_that_was_removed_is_not_blamed() -> None:
+    """Its topic may have left the bucket meanwhile, and it does not know of either."""
+    others = replace(STATE, replicas=(2, 3), isr=(2, 3), leader=2, partition_epoch=1)
+    moved = committed(PartitionChanged(topic="t", partition=0, state=others))
+    assert tier_coverage.check(History.of(*added(FIRST), moved, seen(12)), FinalState()) == []
+    stays = replace(others, replicas=(1, 2, 3))
+    moved = committed(PartitionChanged(topic="t", partition=0, state=stays))
+    assert tier_coverage.check(History.of(*added(FIRST), moved, seen(12)), FinalState()) != []
 
 
 def shortened(segment: TierSegment, end: int) -> tuple[ManifestRecord, ...]:

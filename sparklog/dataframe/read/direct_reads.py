@@ -195,7 +195,10 @@ class _SegmentReads:
     def _read(self, offset: int) -> _Read:
         start = offset
         while offset < self._range.remote_end:
-            opened = self._opened(self._source.at(offset))
+            signed = self._source.at(offset)
+            if signed is None:
+                break
+            opened = self._opened(signed)
             segment = opened.segment
             wanted = opened.next_wanted(offset)
             if wanted is None:

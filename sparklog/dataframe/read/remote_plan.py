@@ -8,8 +8,9 @@ the same size, so a large segment is cut by its offsets.  A task finds the bytes
 the index of the segment.  The last piece takes along what is on the brokers' disks only, if that is
 little: a task costs what reading 20 MB costs.
 
-A long history has more segments than a plan asks for, and leaders may be late.  Records behind the
-known segments are taken to be as large as those in them, and tasks ask for their segments.
+A long history has more segments than a plan asks for, and leaders may be late.  What is behind the
+known segments is cut by offsets, into pieces of about the same size if its records are, and tasks
+ask for their segments.
 """
 
 from collections import Counter
@@ -26,6 +27,8 @@ from sparklog.types import TopicPartition
 #: Most bytes of records that one task reads from the bucket, about.  Larger ranges are cut into
 #: tasks of equal size, so most tasks have half of it at least.
 PIECE_BYTES: Final = 256 * 1024 * 1024
+#: Most pieces of a segment, or of all segments that the plan does not know; they are larger then.
+PIECES_MAX: Final = 10_000
 #: Segments with URLs in one plan; tasks beyond ask for their own.
 PLANNED_SEGMENTS_MAX: Final = 2_000
 
@@ -36,20 +39,23 @@ def cut_by_tier(
     """The pieces of a range that are read from the bucket, and the rest of the range.
 
     ``remote`` has the segments from the start of the range on.  Brokers read what is behind its end
-    if there are no segments, because nobody knows how large that is.
+    if the leader knows of nothing there: the segments may not be in the manifest yet.
     """
     in_bucket = min(item.end, remote.local_start_offset)
-    end = max(item.start, min(remote.end_offset, in_bucket))
+    known_end = min(remote.end_offset, in_bucket)
+    end = item.start
     parts: list[_Part] = []
     for signed in remote.segments:
         segment = signed.segment
-        start, stop = max(item.start, segment.base_offset), min(end, segment.next_offset)
-        if start < stop and segment.may_hold(item.times):
+        start, stop = max(end, segment.base_offset), min(known_end, segment.next_offset)
+        if start >= stop:
+            continue
+        if segment.may_hold(item.times):
             parts.append(_Part(start, stop, _size(segment, stop - start), signed))
-    if parts and end < in_bucket:
-        known = sum(part.end - part.start for part in parts)
-        size = sum(part.size for part in parts) * (in_bucket - end) // known
-        parts.append(_Part(end, in_bucket, size))
+        end = stop
+    end = max(end, known_end)
+    if remote.bytes_behind and end < in_bucket:
+        parts.append(_Part(end, in_bucket, remote.bytes_behind))
         end = in_bucket
     rest_bytes = _bytes_behind(parts, end, item.end)
     pieces = list(_pieces(parts, rest_bytes, piece_bytes))
@@ -113,7 +119,7 @@ class _Part:
 
     def split(self, piece_bytes: int) -> "Iterator[_Part]":
         length = self.end - self.start
-        count = min(max(-(-self.size // piece_bytes), 1), length)
+        count = min(max(-(-self.size // piece_bytes), 1), length, PIECES_MAX)
         for number in range(count):
             first, last = (length * each // count for each in (number, number + 1))
             size = self.size * (last - first) // length

@@ -71,9 +71,12 @@ class ConsistentCutResponse(Response):
 class ReadRemoteSegmentsRequest(Request):
     """Asks the leader for the segments in the bucket with offsets in [``start_offset``,
     ``end_offset``) that may have timestamps in [``min_timestamp``, ``max_timestamp``]
-    (milliseconds)."""
+    (milliseconds), for ``segments_max`` of them at most.
 
-    API_KEY: ClassVar[int] = 20018
+    Key 20018 was an earlier form without times.
+    """
+
+    API_KEY: ClassVar[int] = 20022
 
     topic_id: UUID | None = field(default=None, metadata=one("uuid"))
     partition: int = field(default=0, metadata=one("int32"))
@@ -82,21 +85,24 @@ class ReadRemoteSegmentsRequest(Request):
     end_offset: int = field(default=0, metadata=one("int64"))
     min_timestamp: int = field(default=MIN_INT64, metadata=one("int64"))
     max_timestamp: int = field(default=MAX_INT64, metadata=one("int64"))
+    segments_max: int = field(default=0, metadata=one("int32"))
 
 
 @message
 class ReadRemoteSegmentsResponse(Response):
     """The first segments, as JSON with URLs (``remote_log.signed_segments``).
 
-    There may be more from ``next_offset`` on; below, no other segment has what was asked for.  The
-    offset is -1 if clients cannot read the bucket, or if the log begins above ``start_offset``;
-    then there are no segments.  The URLs are good until ``expires_at_ms`` of the leader's clock.
+    There may be more from ``next_offset`` on, whose log objects have ``bytes_behind``; below, no
+    other segment has what was asked for.  The offset is -1 if clients cannot read the bucket, or if
+    the log begins above ``start_offset``; then there are no segments.  The URLs are good until
+    ``expires_at_ms`` of the leader's clock.
     """
 
-    API_KEY: ClassVar[int] = 20018
+    API_KEY: ClassVar[int] = 20022
 
     error_code: int = field(default=0, metadata=one("int16"))
     error_message: str | None = field(default=None, metadata=one("string", nullable=0))
     expires_at_ms: int = field(default=-1, metadata=one("int64"))
     segments: tuple[bytes, ...] = field(default=(), metadata=many("bytes"))
     next_offset: int = field(default=-1, metadata=one("int64"))
+    bytes_behind: int = field(default=0, metadata=one("int64"))

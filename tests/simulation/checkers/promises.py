@@ -153,6 +153,12 @@ class Promises:
         }
         return found or {deletion.done}
 
+    def is_removed(self, broker: int, log: LogId, at: int) -> bool:
+        """Whether the journal has no replica of the log at a broker any more, or not yet."""
+        copies = self.copies.get(log)
+        known = copies.state_at(at) if copies is not None else None
+        return known is not None and broker not in known.replicas
+
     def was_committed(self, write: Write) -> bool:
         """Whether its acknowledgement said that all in-sync replicas have it."""
         copies = self.copies.get(write.log)

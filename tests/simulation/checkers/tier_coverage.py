@@ -1,6 +1,8 @@
 """Every offset from the log start on is in one tier at least, and the same in both.
 
-Whenever a replica is looked at, the manifest has what its log has and its files do not.
+Whenever a replica is looked at, the manifest has what its log has and its files do not.  A broker
+that has not heard yet that its replica was removed is not blamed: the topic may have left the
+bucket without asking it.
 """
 
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ def check(history: History, final: FinalState) -> list[str]:
     found: list[str] = []
     for at, seen in history.each(ReplicaSeen):
         state = tiers.state_at(seen.log, at)
-        if promises.may_be_lost(seen.log, 0, at):
+        if promises.may_be_lost(seen.log, 0, at) or promises.is_removed(seen.broker, seen.log, at):
             continue
         where = f"{seen.log}: broker {seen.broker}"
         found += _uncovered(where, state, seen.start, seen.local_start)

@@ -20,6 +20,8 @@ from sparklog.wire.protocol.private_clients import ReadRemoteSegmentsRequest
 from tests.unit.remote_log.segments import segment
 
 FIRST, SECOND, THIRD = (TopicPartition("t", number) for number in range(3))
+#: It has nothing that is in the bucket only.
+LOCAL = TopicPartition("t", 3)
 
 
 class Leader:
@@ -38,26 +40,29 @@ class Leader:
             versions={ReadRemoteSegmentsRequest.API_KEY: (0, 0), ListOffsetsRequest.API_KEY: (0, 9)}
         )
 
-    async def page(self, cluster: Any, connection: Any, tp: Any, wanted: Wanted, *_: Any):  # type: ignore[no-untyped-def]
+    async def page(  # type: ignore[no-untyped-def]
+        self, connection: Any, tp: Any, epoch: int, wanted: Wanted, deadline: Any, count_max: int
+    ):
         assert wanted.topic_id == UUID(int=tp.partition)
-        span = wanted.span
+        span, size = wanted.span, min(2, count_max)
         number, self.pages = self.pages, self.pages + 1
         if number in self.errors:
             raise self.errors[number]
         return RemoteSegments(
             segments=tuple(
                 SignedSegment(segment=segment(at, at + 1), log_url="l", indexes_url="i")
-                for at in range(span[0], min(span[0] + 2, span[1]))
+                for at in range(span[0], min(span[0] + size, span[1]))
             ),
-            end_offset=min(span[0] + 2, span[1]),
+            end_offset=min(span[0] + size, span[1]),
+            bytes_behind=100 * max(0, span[1] - span[0] - size),
             expires_at_ms=5,
         )
 
     def ask(
         self, *partitions: TopicPartition, count_max: int = 100
     ) -> dict[TopicPartition, RemoteSegments | KafkaError]:
-        async def starts(cluster: Any, connection: Any, group: Any, deadline: Any) -> Any:
-            return dict.fromkeys(group, RemoteSegments(local_start_offset=6))
+        async def starts(connection: Any, group: Any, epochs: Any, deadline: Any) -> Any:
+            return {tp: RemoteSegments(local_start_offset=0 if tp == LOCAL else 6) for tp in group}
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(remote_segments_api, "_local_starts", starts)
@@ -73,7 +78,16 @@ class Leader:
 
 
 def test_every_partition_has_a_share_of_the_segments() -> None:
-    assert ends(Leader({}).ask(FIRST, SECOND, THIRD, count_max=7)) == [4, 4, 4]
+    """Those with nothing in the bucket leave theirs to the others; each has one at least."""
+    found = Leader({}).ask(FIRST, SECOND, THIRD, LOCAL, count_max=9)
+    assert ends(found) == [3, 3, 3, 0]
+    assert [each.bytes_behind for each in found.values() if isinstance(each, RemoteSegments)] == [
+        300,
+        300,
+        300,
+        0,
+    ]
+    assert ends(Leader({}).ask(FIRST, SECOND, count_max=1)) == [1, 1]
 
 
 def test_segments_that_are_ruled_out_count_as_known() -> None:

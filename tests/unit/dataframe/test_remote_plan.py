@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sparklog.client.remote_segments_api import RemoteSegments
 from sparklog.dataframe.read.plan import OffsetRange, split
 from sparklog.dataframe.read.reader import RangePartition
-from sparklog.dataframe.read.remote_plan import cut_by_tier, with_own_segments
+from sparklog.dataframe.read.remote_plan import PIECES_MAX, cut_by_tier, with_own_segments
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
@@ -168,21 +168,41 @@ def test_segments_that_the_leader_has_ruled_out_are_not_read() -> None:
         (30, 90, None),
     ]
     nothing = replace(remote([], 60), end_offset=40)
-    assert cut_by_tier(span(0, 90), nothing) == [span(40, 90)], "nobody knows how large it is"
+    assert cut_by_tier(span(0, 90), nothing) == [span(40, 90)]
 
 
 def test_tasks_ask_for_segments_that_the_plan_does_not_have() -> None:
-    """Behind the known segments, 4 bytes for each offset, come 40 offsets that are in the bucket,
-    and 30 that are not."""
-    found = cut_by_tier(span(0, 90), remote(SEGMENTS[:2], 60), 90)
+    """Behind the known segments come 40 offsets with 160 bytes that are in the bucket, and 30 that
+    are not."""
+    there = replace(remote(SEGMENTS[:2], 60), bytes_behind=160)
+    found = cut_by_tier(span(0, 90), there, 90)
     assert [(each.start, each.end, _known(each)) for each in found] == [
         (0, 20, (20, 2)),
         (20, 40, (40, 0)),
         (40, 60, (60, 0)),
         (60, 90, None),
     ]
-    whole = cut_by_tier(span(0, 90), remote(SEGMENTS[:2], 60), 1000)
+    whole = cut_by_tier(span(0, 90), there, 1000)
     assert [(each.start, each.end, _known(each)) for each in whole] == [(0, 90, (60, 2))]
+
+
+def test_what_the_leader_knows_nothing_of_is_left_to_the_brokers() -> None:
+    assert cut(span(0, 90), SEGMENTS[:2], 60, 100) == [(0, 20, 20), (20, 90, None)]
+    assert cut(span(0, 90), SEGMENTS[1:], 60, 1000) == [(10, 90, 60)], "it was ruled out"
+
+
+def test_segments_that_overlap_are_not_read_twice() -> None:
+    """Two answers, between which a leader has cut its log and written on."""
+    segments = [signed(0, 20, 40), signed(10, 30, 40)]
+    found = cut_by_tier(span(0, 30), remote(segments, 30), 1000)
+    assert [(each.start, each.end) for each in found] == [(0, 30)]
+
+
+def test_the_number_of_pieces_is_limited() -> None:
+    there = replace(remote(SEGMENTS[:1], 10**9), bytes_behind=10**12)
+    found = cut_by_tier(span(0, 10**9), there, 100)
+    assert len(found) <= PIECES_MAX + 1
+    assert (found[0].start, found[-1].end) == (0, 10**9)
 
 
 def _known(item: OffsetRange) -> tuple[int, int] | None:
@@ -236,7 +256,7 @@ def test_every_offset_is_read_once(
             ]
             in_bucket = min(each.end, each.remote.end)
             assert each.start < in_bucket <= local_start
-            assert set(range(each.start, min(in_bucket, edges[-1]))) <= set(covered)
+            assert set(range(each.start, in_bucket)) <= set(covered)
         else:
             assert each.end > min(local_start, edges[-1]) or not segments
 

@@ -90,6 +90,7 @@ def test_the_segments_of_a_range(start: int, end: int, expected: list[Any]) -> N
         assert found.segments == expected[:count_max]
         is_known = found.segments and start >= 0
         assert found.next_offset == (found.segments[-1].next_offset if is_known else start)
+        assert found.bytes_behind == sum(each.log_size for each in expected[count_max:])
 
 
 @pytest.mark.parametrize(("timestamp", "expected"), [(0, A), (50, A), (51, C), (70, C), (71, None)])

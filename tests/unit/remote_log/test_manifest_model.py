@@ -202,6 +202,7 @@ class ManifestLife(RuleBasedStateMachine):
         found = manifest.search(low, high, times, count_max)
         wanted = [each for each in overlap if each.may_hold(times)]
         assert found.segments == wanted[:count_max]
+        assert found.bytes_behind == sum(each.log_size for each in wanted[count_max:])
         if overlap and overlap[0].base_offset <= low and len(found.segments) < count_max:
             assert found.next_offset == overlap[-1].next_offset
         for each in wanted[count_max:]:

@@ -105,7 +105,7 @@ def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.Monk
     class Manifest:
         def search(self, *wanted: Any) -> FoundSegments:
             asked.append(wanted)
-            return FoundSegments(SEGMENTS, 15)
+            return FoundSegments(SEGMENTS, 15, 99)
 
     monkeypatch.setattr(service._manifests, "look", lambda _, look, **how: look(Manifest()))
     assert service.signed_segments(partition, 3, 15, seconds=9, count_max=2) == SignedPage()
@@ -113,5 +113,5 @@ def test_the_service_signs_the_first_segments_of_a_span(monkeypatch: pytest.Monk
     times = TimeBounds(4, 6)
     found = service.signed_segments(partition, 3, 15, seconds=9, count_max=2, times=times)
     signed = sign_segments(SigningStore(), f"{UUID(int=5)}/0/segments", SEGMENTS, 9)
-    assert found == SignedPage(signed, 15)
+    assert found == SignedPage(signed, 15, 99)
     assert asked == [(3, 15, times, 2)]

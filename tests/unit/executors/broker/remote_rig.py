@@ -84,7 +84,7 @@ class ScriptedRemoteReads:
         *,
         end_offset: int = MAX_INT64,
         with_aborted: bool,
-        for_rack: bool = False,
+        for_replica: bool = False,
     ) -> RemoteRecords | None:
         self.ends.append(end_offset)
         number = partition.topic_partition.partition

@@ -5,7 +5,6 @@ There is no transaction coordinator, so batches and markers go to the partition 
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -101,7 +100,7 @@ def write_story(writer: Writer) -> None:
 
 
 async def fetched(
-    client: Client, offset: int, isolation: Isolation, version: int = 11, **more: Any
+    client: Client, offset: int, isolation: Isolation, version: int = 11, **more: int
 ) -> PartitionData:
     part = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
     response = await client.fetch_all(

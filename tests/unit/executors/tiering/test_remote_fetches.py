@@ -62,7 +62,6 @@ class Pairs(Bucket):
 class Leader:
     """The part of a partition that reads need."""
 
-    is_leader = True
     topic_id = None
     topic_partition = TopicPartition("t", 0)
     leader_epoch = 5

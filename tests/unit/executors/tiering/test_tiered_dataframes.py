@@ -178,6 +178,12 @@ def test_leaders_leave_out_segments_that_bounds_of_time_rule_out(
         if store.is_direct:
             assert bytes_sent(tiered) == 0
             assert 1 <= sum(short_plans) <= 2
+            short_plans.clear()
+            read_planner.REMOTE_SEGMENTS_MAX = 1
+            found = await rows(tiered, before(9), **ending(tiered))
+            assert set(everything[:9]) <= set(found)
+            assert bytes_sent(tiered) == 0
+            assert sum(short_plans) < 8, "tasks do not ask for what is ruled out either"
 
     store.run(test)
 
