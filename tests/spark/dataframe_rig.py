@@ -19,8 +19,12 @@ from tests.spark.launcher_rig import statuses
 from tests.support.raw_wire import RawWire
 from tests.support.waiting import wait_for
 
-#: Tests are over before a second compiler has paid off.
-QUICK_JVM = '--driver-java-options "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC" pyspark-shell'
+#: Tests are over before a second compiler has paid off, in the driver and in executors.
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = (
+    f'--driver-java-options "{_ONE_COMPILER}" '
+    f'--conf "spark.executor.extraJavaOptions={_ONE_COMPILER}" pyspark-shell'
+)
 FOREVER = {"retention.ms": -1}
 #: The topics of a test may be tiered; their segments are in the bucket soon.
 SOON_TIERED = {
@@ -133,14 +137,19 @@ class SharedRig:
             shutil.rmtree(self._folder)
 
 
-def _session() -> Any:
+def quick_session(master: str, app_name: str) -> Any:
+    """A session with ``QUICK_JVM``, unless this process has a JVM of Spark already."""
     before = os.environ.get("PYSPARK_SUBMIT_ARGS")
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", QUICK_JVM)
     try:
-        spark = create_session("local[5]", app_name="DataFrame tests")
+        return create_session(master, app_name=app_name)
     finally:
         if before is None:
             del os.environ["PYSPARK_SUBMIT_ARGS"]
+
+
+def _session() -> Any:
+    spark = quick_session("local[5]", "DataFrame tests")
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     return spark
