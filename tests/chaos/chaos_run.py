@@ -134,6 +134,8 @@ MINIMUMS_OF_MINUTES = 10
 #: need not.
 ONLY_IN_LONG_RUNS = frozenset({"truncations", "transactions aborted"})
 MINUTES_IN_TESTS = 2
+#: Faults that a run of any length has at least once.
+AT_LEAST_ONCE = frozenset({"buckets away"})
 #: Counters of brokers, by the names that a run gives them.
 COUNTED = {
     "truncations": "truncations",
@@ -167,11 +169,15 @@ class Verdict:
     def neglected(self, minutes: float) -> list[str]:
         """What a run of this length should have exercised more."""
         share = min(1.0, minutes / MINIMUMS_OF_MINUTES)
-        return [
-            f"{name}: {self.counters[name]}, at least {int(least * share)} are asked for"
+        wanted = {
+            name: max(int(least * share), 1 if name in AT_LEAST_ONCE else 0)
             for name, least in self.minimums.items()
-            if self.counters[name] < int(least * share)
-            and (share == 1.0 or name not in ONLY_IN_LONG_RUNS)
+            if share == 1.0 or name not in ONLY_IN_LONG_RUNS
+        }
+        return [
+            f"{name}: {self.counters[name]}, at least {least} are asked for"
+            for name, least in wanted.items()
+            if self.counters[name] < least
         ]
 
 

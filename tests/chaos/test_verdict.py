@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tests.chaos.chaos_run import MINIMUMS, ONLY_IN_LONG_RUNS, Verdict
+from tests.chaos.chaos_run import BUCKET_MINIMUMS, MINIMUMS, ONLY_IN_LONG_RUNS, Verdict
 
 
 def seen(**others: int) -> Verdict:
@@ -24,4 +24,11 @@ def test_a_short_run_needs_its_share_of_everything() -> None:
         f"{name}: 0, at least {int(least / 5)} are asked for"
         for name, least in MINIMUMS.items()
         if least >= 5 and name not in ONLY_IN_LONG_RUNS
+    ]
+
+
+def test_a_run_of_any_length_with_a_bucket_takes_it_away() -> None:
+    assert Verdict(minimums=BUCKET_MINIMUMS).neglected(0.5) == [
+        "segments copied: 0, at least 10 are asked for",
+        "buckets away: 0, at least 1 are asked for",
     ]

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -62,7 +63,10 @@ class Troubles:
     bucket: S3Server | None = None
 
     def run(self) -> None:
-        faults = dealt(_FAULTS if self.bucket is None else _FAULTS | _BUCKET_FAULTS, self.chance)
+        faults = dealt(_FAULTS, self.chance)
+        if self.bucket is not None:  # first of all: a short run ends within the first round
+            every = dealt(_FAULTS | _BUCKET_FAULTS, self.chance)
+            faults = chain((Troubles.take_bucket_away,), every)
         while not self.over.is_set():
             self._calm()
             next(faults)(self)
