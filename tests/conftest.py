@@ -52,6 +52,7 @@ JARS_OF_FOLDERS: dict[str, tuple[JarSet, ...]] = {
     "peers": (KAFKA, KAFKA_TIERED),
     "applications": (KAFKA, KAFKA_APPLICATIONS),
     "compat": (SPARK_PACKAGE,),
+    "drill": (KAFKA,),
 }
 
 

@@ -7,6 +7,7 @@ every disk is lost, and the cluster is restored from its journal and the bucket.
 """
 
 import argparse
+import math
 import os
 import random
 import shutil
@@ -15,11 +16,13 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,8 +33,10 @@ import sparklog
 from sparklog.session import create_session
 from tests.chaos.cluster_processes import ClusterProcesses, send
 from tests.chaos.journal_watch import JournalWatch
+from tests.chaos.troubles import dealt
 from tests.drill.measures import Measure, measure_of, prefix_of, value_of
 from tests.drill.readers import with_dataframe, with_java, with_librdkafka
+from tests.spark.launcher_rig import statuses
 from tests.support.s3_server import S3Server, require_binary
 from tests.support.waiting import wait_for
 
@@ -41,8 +46,9 @@ PARTITIONS: Final = 4
 MASTER: Final = "local-cluster[4,1,1024]"
 TOPIC: Final = "history"
 VALUE_BYTES: Final = 1_000
-#: With less, the active segments alone are more than LOCAL_SHARE.
+#: With less, LOCAL_SHARE of a partition is hardly more than an active segment of the smallest size.
 MEGABYTES_MIN: Final = 10.0
+SEGMENT_BYTES_MIN: Final = 100_000
 #: A batch must fit into the smallest segments.
 BATCH_BYTES: Final = 60_000
 #: The share of the records that the disks hold in the end.
@@ -58,9 +64,15 @@ SETTINGS: Final = {
     "log.retention.check.interval.ms": "500",
     "log.segment.delete.delay.ms": "0",
 }
+#: What dies, each as often as the others: a drill of any size has every kind of trouble.
+TROUBLES: Final = ("brokers", "executors", "helpers", "buckets")
+#: Each of TROUBLES comes at most once per so many megabytes; a large drill ends before that.
+MEGABYTES_PER_ROUND: Final = 10.0
 #: Seconds between two troubles, and for which the bucket is away.
 CALM_S: Final = (1.0, 4.0)
 AWAY_S: Final = 3.0
+#: Seconds between two looks for a cluster that is whole.
+LOOK_S: Final = 0.05
 HEAL_SECONDS_MAX: Final = 180.0
 TIER_SECONDS_MAX: Final = 900.0
 
@@ -96,6 +108,10 @@ class Drill:
     def expected(self) -> dict[int, Measure]:
         return {number: measure_of(each) for number, each in enumerate(self.checksums)}
 
+    def has_had_every_trouble(self) -> bool:
+        """Whether every kind of trouble has come, or a failure has ended them."""
+        return bool(self.failures) or all(self.counters[kind] for kind in TROUBLES)
+
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.began_s:6.1f} s  {text}", flush=True)
 
@@ -127,7 +143,12 @@ def run(drill: Drill) -> None:
 
 
 def _create_topic(drill: Drill, cluster: Any) -> None:
-    total = int(drill.megabytes * 1e6)
+    partition_bytes = int(drill.megabytes * 1e6) // PARTITIONS
+    segment_bytes = max(partition_bytes // 250, SEGMENT_BYTES_MIN)
+    # Local retention leaves up to one segment more than its limit.
+    local_bytes = int(
+        min(partition_bytes * LOCAL_SHARE * 0.8, partition_bytes * LOCAL_SHARE - segment_bytes)
+    )
     cluster.create_topic(
         TOPIC,
         PARTITIONS,
@@ -135,8 +156,8 @@ def _create_topic(drill: Drill, cluster: Any) -> None:
         tiered=True,
         configs={
             "min.insync.replicas": "2",
-            "segment.bytes": str(max(total // PARTITIONS // 250, 100_000)),
-            "local.retention.bytes": str(int(total / PARTITIONS * LOCAL_SHARE * 0.8)),
+            "segment.bytes": str(segment_bytes),
+            "local.retention.bytes": str(local_bytes),
             "retention.ms": "-1",
         },
     )
@@ -161,6 +182,7 @@ def _live(drill: Drill, spark: Any, bootstrap: str) -> None:
             found = read()
             assert found == drill.expected, f"{name}: {found}, not {drill.expected}"
             drill.say(f"{name} has read all of it")
+        wait_for(drill.has_had_every_trouble, HEAL_SECONDS_MAX, "a kind of trouble never came")
 
 
 def _write(drill: Drill, bootstrap: str) -> None:
@@ -223,28 +245,36 @@ def _troubles(drill: Drill) -> Iterator[None]:
 def _trouble(
     drill: Drill, journal: JournalWatch, processes: ClusterProcesses, over: threading.Event
 ) -> None:
-    while not over.wait(drill.chance.uniform(*CALM_S)):
+    rounds = math.ceil(drill.megabytes / MEGABYTES_PER_ROUND)
+    kinds = dealt(dict.fromkeys(TROUBLES, 1), drill.chance)
+    for kind in islice(kinds, rounds * len(TROUBLES)):
+        if over.wait(drill.chance.uniform(*CALM_S)):
+            return
         end = time.monotonic() + HEAL_SECONDS_MAX
-        while not journal.is_whole() and not over.wait(0.05):
-            if time.monotonic() > end:
-                drill.failures.append(f"replicas are missing {HEAL_SECONDS_MAX} s after a kill")
+        while not (journal.is_whole() and _strike(drill, kind, processes, over)):
+            if over.wait(LOOK_S):
                 return
-        broker_id = drill.chance.randint(1, BROKERS)
-        kind = drill.chance.choice(("brokers", "executors", "helpers", "buckets"))
-        if kind == "buckets":
-            drill.bucket.stop()
-            over.wait(AWAY_S)
-            drill.bucket.start()
-            drill.counters[kind] += 1
-            continue
-        find = {
-            "brokers": processes.broker,
-            "executors": processes.executor,
-            "helpers": processes.tiering,
-        }
-        found = find[kind](broker_id)
-        if found is not None and send(found, signal.SIGKILL):
-            drill.counters[kind] += 1
+            if time.monotonic() > end:
+                missing = "replicas are missing" if not journal.is_whole() else f"no {kind}"
+                drill.failures.append(f"{missing} {HEAL_SECONDS_MAX} s after a kill")
+                return
+        drill.counters[kind] += 1
+
+
+def _strike(drill: Drill, kind: str, processes: ClusterProcesses, over: threading.Event) -> bool:
+    """Whether the victim was there to be killed; the bucket is back on return."""
+    if kind == "buckets":
+        drill.bucket.stop()
+        over.wait(AWAY_S)
+        drill.bucket.start()
+        return True
+    find = {
+        "brokers": processes.broker,
+        "executors": processes.executor,
+        "helpers": processes.tiering,
+    }
+    found = find[kind](drill.chance.randint(1, BROKERS))
+    return found is not None and send(found, signal.SIGKILL)
 
 
 def _kill_everything() -> None:
@@ -272,9 +302,29 @@ def _restore(drill: Drill) -> None:
                 assert share >= RESTORED_SHARE, f"partition {number}: only {share:.0%} are back"
             back, all_ = sum(m.records for m in found.values()), sum(map(len, drill.checksums))
             drill.say(f"{back:,} of {all_:,} records are back")
-            assert with_dataframe(spark, cluster.bootstrap_servers, TOPIC) == found
+            _check_direct_read(drill, spark, cluster, found)
     finally:
         spark.stop()
+
+
+def _check_direct_read(
+    drill: Drill, spark: Any, cluster: Any, expected: dict[int, Measure]
+) -> None:
+    """A DataFrame reads all records of the restored topic from the bucket: the disks have none.
+
+    No process dies meanwhile, so the counters of the brokers say whether they have sent records.
+    """
+    before = _bytes_out(cluster)
+    found = with_dataframe(spark, cluster.bootstrap_servers, TOPIC)
+    assert found == expected, f"DataFrame: {found}, not {expected}"
+    sent = _bytes_out(cluster) - before
+    assert sent == 0, f"the brokers have sent {sent:,} bytes of records in the bucket"
+    drill.say("a DataFrame has read all of them from the bucket")
+
+
+def _bytes_out(cluster: Any) -> int:
+    """Bytes of the topic's records that the brokers have sent to clients."""
+    return sum(status["bytes_out"].get(TOPIC, 0) for status in statuses(cluster))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -298,6 +348,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
     sys.stdout.flush()
     os._exit(status)  # threads of Spark's gateway may be left
