@@ -11,6 +11,8 @@ from sparklog.remote_log.manifest_records import (
     SegmentShortened,
     TruncatedAfter,
 )
+from sparklog.remote_log.remote_segment import EpochStart
+from sparklog.remote_log.takeover import LeaderLog
 from tests.simulation.checkers import (
     tier_coverage,
     tier_followers,
@@ -18,6 +20,7 @@ from tests.simulation.checkers import (
     tier_log_start,
     tier_objects,
     tier_segments,
+    tier_takeovers,
 )
 from tests.simulation.events import (
     Fetched,
@@ -106,6 +109,82 @@ def test_a_leader_that_the_journal_does_not_know_is_found() -> None:
     assert tier_leaders.check(history, NOTHING) == [
         f"{NAME}: the manifest was taken over by broker 3 in epoch 0, in which it did not lead"
     ]
+
+
+# takeovers
+
+
+def test_a_new_leader_cuts_what_its_own_log_does_not_have() -> None:
+    """By epochs: its log reaches further, and has other records from 14 on."""
+    ahead = leader_log(30, (0, 0), (2, 14))
+    behind = segment(10, 20, batch(10, 14), batch(14, 20))
+    assert takeover_of((FIRST, behind), ahead, truncated(14)) == []
+    assert takeover_of((FIRST, behind), ahead) == [
+        "leaves segments up to 20, the leader's log has them up to 14"
+    ]
+    other = segment(10, 20, batch(10, 20, leader_epoch=1))
+    assert takeover_of((FIRST, other), ahead, truncated(10)) == []
+    assert takeover_of((FIRST, other), ahead) == [
+        "leaves segments up to 20, the leader's log has them up to 10"
+    ]
+
+
+def test_a_new_leader_cuts_what_lies_behind_its_log_end() -> None:
+    assert takeover_of((FIRST, SECOND), leader_log(10, (0, 0)), truncated(10)) == []
+    assert takeover_of((FIRST, SECOND), leader_log(10, (0, 0))) == [
+        "leaves segments up to 20, the leader's log has them up to 10"
+    ]
+
+
+def test_a_new_leader_leaves_what_both_logs_have() -> None:
+    """Its files need it, unless the log starts above, or the files begin above its end."""
+    whole = leader_log(30, (0, 0), (2, 20), local=20)
+    assert takeover_of((FIRST, SECOND), whole) == []
+    assert takeover_of((FIRST, SECOND), whole, truncated(10)) == [
+        "cuts the segments at 10, the leader's log has them up to 20, and its files begin at 20"
+    ]
+    assert (
+        takeover_of((FIRST, SECOND), replace(whole, local_log_start_offset=9), truncated(10)) == []
+    )
+    assert takeover_of((FIRST, SECOND), replace(whole, local_log_start_offset=21)) == []
+    assert takeover_of((FIRST, SECOND), replace(whole, log_start_offset=20), truncated(10)) == []
+    halves = segment(10, 20, batch(10, 14), batch(14, 20))
+    parted = leader_log(30, (0, 0), (2, 14), local=13)
+    assert takeover_of((FIRST, halves), parted, *shortened(halves, 14)) == []
+    assert takeover_of((FIRST, halves), parted, truncated(14)) == [
+        "cuts the segments at 10, the leader's log has them up to 14, and its files begin at 13"
+    ]
+
+
+def test_what_lies_below_the_known_epochs_of_a_new_leader_is_not_known_to_differ() -> None:
+    """Its log starts inside of the second batch."""
+    whole = leader_log(20, (1, 12), start=12)
+    second = segment(10, 20, batch(10, 20, leader_epoch=1))
+    assert takeover_of((FIRST, second), whole) == []
+
+
+def leader_log(end: int, *epochs: tuple[int, int], start: int = 0, local: int = 0) -> LeaderLog:
+    return LeaderLog(
+        log_start_offset=start,
+        local_log_start_offset=local,
+        log_end_offset=end,
+        leader_epochs=tuple(EpochStart(*each) for each in epochs),
+    )
+
+
+def truncated(offset: int) -> TruncatedAfter:
+    return TruncatedAfter(offset=offset, removed_ms=0)
+
+
+def takeover_of(
+    segments: tuple[TierSegment, ...], log: LeaderLog, *records: ManifestRecord
+) -> list[str]:
+    """What is wrong when broker 2 takes over with this log, in epoch 2."""
+    manifest = Manifest()
+    before = [manifest.commit(began()), *map(manifest.commit, segments)]
+    after = manifest.commit(began(2), *records, epoch=2, broker=2, log=log)
+    found = tier_takeovers.check(History.of(created(), *before, after), NOTHING)
+    return [text.removeprefix(f"{NAME}: the takeover by broker 2 in epoch 2 ") for text in found]
 
 
 # segments

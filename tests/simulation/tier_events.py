@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from sparklog.remote_log.aborted_txns import RemoteAbortedTxn
 from sparklog.remote_log.manifest_records import ManifestRecord
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.takeover import LeaderLog
 from sparklog.types import NO_PRODUCER_ID, NO_TIMESTAMP
 from tests.simulation.events import LogId
 
@@ -53,8 +54,9 @@ class TierCommitted:
     """A commit of a manifest.
 
     ``broker`` wrote it, and had the log start at ``log_start`` then, -1 if it does not serve any
-    more.  ``added`` are the segments of the commit.  From ``locked_ms`` (of the history's clock) on
-    the writer has told nobody of the manifest; -1: from the commit on.
+    more.  ``leader_log`` is its log then, if it led in ``leader_epoch``.  ``added`` are the
+    segments of the commit.  From ``locked_ms`` (of the history's clock) on the writer has told
+    nobody of the manifest; -1: from the commit on.
     """
 
     log: LogId
@@ -64,6 +66,7 @@ class TierCommitted:
     records: tuple[ManifestRecord, ...]
     added: tuple[TierSegment, ...] = ()
     log_start: int = -1
+    leader_log: LeaderLog | None = None
     locked_ms: int = -1
 
 

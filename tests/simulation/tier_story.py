@@ -11,6 +11,7 @@ from sparklog.remote_log.manifest_records import (
     SegmentsRemoved,
 )
 from sparklog.remote_log.remote_segment import EpochStart, RemoteSegment
+from sparklog.remote_log.takeover import LeaderLog
 from tests.simulation.events import HighWatermarkSeen
 from tests.simulation.final_state import FinalState
 from tests.simulation.partition_story import LOG
@@ -55,6 +56,7 @@ class Manifest:
         epoch: int = 0,
         broker: int = 1,
         start: int = -1,
+        log: LeaderLog | None = None,
         locked_ms: int = -1,
     ) -> TierCommitted:
         self.number += 1
@@ -71,6 +73,7 @@ class Manifest:
             records=records,
             added=added,
             log_start=start,
+            leader_log=log,
             locked_ms=locked_ms,
         )
 

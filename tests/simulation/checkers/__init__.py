@@ -41,6 +41,7 @@ from tests.simulation.checkers import (
     tier_log_start,
     tier_objects,
     tier_segments,
+    tier_takeovers,
     times,
 )
 from tests.simulation.final_state import FinalState
@@ -83,6 +84,7 @@ CHECKERS: Mapping[str, Check] = {
     "tier_log_start": tier_log_start.check,
     "tier_objects": tier_objects.check,
     "tier_segments": tier_segments.check,
+    "tier_takeovers": tier_takeovers.check,
     "times": times.check,
 }
 

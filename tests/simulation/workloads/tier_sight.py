@@ -27,7 +27,8 @@ from sparklog.remote_log.manifest_records import (
     TruncatedAfter,
     record_from_json,
 )
-from sparklog.remote_log.remote_segment import PartName, RemoteSegment
+from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
+from sparklog.remote_log.takeover import LeaderLog
 from sparklog.types import NO_OFFSET
 from sparklog.wire.records.batch import iter_batches
 from sparklog.wire.records.control import ControlType, read_marker
@@ -142,6 +143,7 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
         for record in records
         if isinstance(record, SegmentAdded)
     )
+    partition = _partition(scene, log, broker_id)
     kinds = ", ".join(type(record).__name__ for record in records)
     scene.world.note(f"{log}: commit {number} of epoch {header.leader_epoch}: {kinds}")
     scene.count("tier_commits")
@@ -157,7 +159,8 @@ def _committed(scene: Scene, log: LogId, number: int, path: str) -> None:
             broker=broker_id,
             records=records,
             added=added,
-            log_start=_log_start(scene, log, broker_id),
+            log_start=-1 if partition is None else partition.log.log_start_offset,
+            leader_log=_leader_log(partition, header.leader_epoch),
             locked_ms=int(fiber.locked_s[0] * 1000),
         )
     )
@@ -171,12 +174,28 @@ def _empties(records: Sequence[ManifestRecord]) -> bool:
     return False
 
 
-def _log_start(scene: Scene, log: LogId, broker_id: int) -> int:
+def _partition(scene: Scene, log: LogId, broker_id: int) -> Partition | None:
+    """A replica of a broker that serves."""
     broker = scene.world.brokers[broker_id].broker
     partition = broker.replica_manager.get(tp_of(log)) if broker is not None else None
-    if partition is None or partition.topic_id != log.topic_id:
-        return -1
-    return partition.log.log_start_offset
+    return partition if partition is not None and partition.topic_id == log.topic_id else None
+
+
+def _leader_log(partition: Partition | None, leader_epoch: int) -> LeaderLog | None:
+    """None of a replica that does not lead in this epoch (any more), or has no log that works."""
+    if partition is None or not partition.is_leader or partition.leader_epoch != leader_epoch:
+        return None
+    log = partition.log
+    if log.offline is not None or log.truncating:
+        return None
+    return LeaderLog(
+        log_start_offset=log.log_start_offset,
+        local_log_start_offset=log.local_log_start_offset,
+        log_end_offset=log.log_end_offset,
+        leader_epochs=tuple(
+            EpochStart(each.epoch, each.start_offset) for each in log.leader_epochs.entries
+        ),
+    )
 
 
 def _read_segment(scene: Scene, log: LogId, segment: RemoteSegment) -> TierSegment:
