@@ -20,7 +20,14 @@ from tests.simulation.bugs import BUGS
 from tests.simulation.caught_at import CAUGHT_AT, CAUGHT_BY
 from tests.simulation.checkers import CHECKERS
 from tests.simulation.cleaner_bugs import CLEANER_BUGS
-from tests.simulation.exercised import EXERCISED, TIERS_EXERCISED, WIPES_EXERCISED
+from tests.simulation.exercised import (
+    EXERCISED,
+    MANY_TAKEOVERS,
+    MANY_TAKEOVERS_EXERCISED,
+    TAKEOVERS_EXERCISED,
+    TIERS_EXERCISED,
+    WIPES_EXERCISED,
+)
 from tests.simulation.planting import UNHUNTED
 from tests.simulation.scenario import (
     TIERED_FROM,
@@ -41,10 +48,13 @@ HUNTED_FROM = {
     "clean_past_the_recovery_point": 1_001,
     "commit_all_transactions_whose_markers_are_lost": 1_010_000,
     "copy_a_lost_log_under_the_same_leader_epoch": 401,
+    "cut_at_the_log_end_of_a_new_leader": 1_100_000,
+    "cut_the_beginning_of_a_segment_too": 1_100_000,
     "delete_the_replaced_segments_first": 101,
     "drop_markers_early": 101,
     "drop_tombstones_early": 101,
     "initialize_in_the_same_epoch": 101,
+    "keep_the_segment_in_which_the_logs_diverge": 1_100_000,
     "leave_the_bucket_without_asking_the_other_replicas": 1_010_000,
     "look_up_times_on_the_disk_only": 1_010_000,
     "recover_from_the_worst_log": 61,
@@ -52,6 +62,7 @@ HUNTED_FROM = {
     "take_a_cut_without_a_hold": 101,
     "take_an_end_from_an_earlier_connection": 201,
     "take_batches_of_old_clients_without_verification": 201,
+    "take_over_without_a_cut": 1_100_000,
     "take_the_age_of_garbage_from_the_call": 1_002_601,
 }
 WORKERS = min(2, os.cpu_count() or 1)
@@ -72,6 +83,9 @@ class Campaign:
         expected = EXERCISED if self.seeds > with_tiers else ()
         expected += TIERS_EXERCISED if with_tiers else ()
         expected += WIPES_EXERCISED if self.counters["wiped_runs"] else ()
+        with_takeovers = self.counters["unclean_takeover_runs"]
+        expected += TAKEOVERS_EXERCISED if with_takeovers else ()
+        expected += MANY_TAKEOVERS_EXERCISED if with_takeovers >= MANY_TAKEOVERS else ()
         return [name for name in expected if not self.counters[name]]
 
 

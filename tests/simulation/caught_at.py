@@ -66,6 +66,8 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
     "delete_garbage_without_a_delay": 1_000_002,
     "delete_a_live_segment_with_the_garbage": 1_000_006,
     "take_the_age_of_garbage_from_the_call": 1_002_640,
+    "keep_the_segment_in_which_the_logs_diverge": 1_100_002,
+    "cut_the_beginning_of_a_segment_too": 1_100_002,
     "look_up_times_on_the_disk_only": 1_010_005,
     "commit_all_transactions_whose_markers_are_lost": 1_010_037,
     "move_the_log_start_in_the_manifest_first": 1_000_007,
@@ -81,4 +83,8 @@ CAUGHT_AT: Final[Mapping[str, int]] = {
 #: Bugs that show others, too, what a checker is there for.  Only that checker counts.
 CAUGHT_BY: Final[Mapping[str, str]] = {
     "commit_after_a_newer_leader_has_begun": "tier_leaders",
+    "cut_at_the_log_end_of_a_new_leader": "tier_takeovers",
+    "cut_the_beginning_of_a_segment_too": "tier_takeovers",
+    "keep_the_segment_in_which_the_logs_diverge": "tier_takeovers",
+    "take_over_without_a_cut": "tier_takeovers",
 }

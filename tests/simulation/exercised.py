@@ -101,6 +101,13 @@ TIERS_EXERCISED = (
 #: The same of a campaign that has seeds in which all replicas of tiered partitions are lost.
 WIPES_EXERCISED = ("bucket_recoveries", "tiered_times_looked_up", "wiped_partitions")
 
+#: The same of a campaign that has seeds in which new leaders lack what the bucket has.
+TAKEOVERS_EXERCISED = ("tier_truncations",)
+
+#: The same of one that has at least so many of these seeds: one of eight shows it.
+MANY_TAKEOVERS = 50
+MANY_TAKEOVERS_EXERCISED = ("tier_shortenings",)
+
 
 def count_journal(history: History) -> Counter[str]:
     """``elections`` are those of another broker than led before."""

@@ -7,7 +7,7 @@ does or what a checker looks for.
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +56,7 @@ from tests.simulation.workloads import (
     transaction_sight,
     transactional,
     transactions,
+    unclean_takeovers,
     wiping,
 )
 from tests.simulation.workloads.scene import Scene
@@ -85,6 +86,8 @@ RARE: Mapping[str, nemesis.Fault] = {
     "rejoining": rejoining.run,
     "losing": losing.run,
 }
+#: Those of both that may be there beside unclean takeovers: they end no broker.
+BESIDE_TAKEOVERS: Sequence[str] = ("disks", "network", "controller")
 #: There where topics are compacted, in place of those that are there often.
 COMPACTED: Mapping[str, Workload] = {
     "keyed": compacted.write,
@@ -117,7 +120,10 @@ TIERED_FROM = 1_000_000
 #: Tiered seeds from here on also look up times, and some lose all replicas of partitions; the
 #: seeds below stay as they were.
 WIPED_FROM = 1_010_000
-#: How many of them lose all replicas of partitions.
+#: Tiered seeds from here on also have a tiered topic with unclean elections, of which new leaders
+#: lack what the bucket has, and few other troubles; the seeds below stay as they were.
+UNCLEAN_FROM = 1_100_000
+#: How many of those between lose all replicas of partitions.
 WIPED_SHARE = 0.6
 #: How many of them have transactions.
 TIERED_TRANSACTIONS_SHARE = 0.4
@@ -160,13 +166,19 @@ def has_transactions(seed: int) -> bool:
 def loses_all_replicas(seed: int) -> bool:
     """Of a partition at a time, which the bucket survives."""
     chance = random.Random(f"{seed}/wiped")
-    return seed >= WIPED_FROM and chance.random() < WIPED_SHARE
+    return WIPED_FROM <= seed < UNCLEAN_FROM and chance.random() < WIPED_SHARE
+
+
+def has_unclean_takeovers(seed: int) -> bool:
+    return seed >= UNCLEAN_FROM
 
 
 def run(seed: int, *, bug: str | None = None) -> Verdict:
     """Everything that follows from a seed."""
     chance = random.Random(f"{seed}/scenario")
     brokers, settings = chance.choice((1, 2, 3, 3, 3, 4, 5)), _settings(chance)
+    if has_unclean_takeovers(seed):
+        brokers = max(3, brokers)
     group_chance = random.Random(f"{seed}/groups")
     with_groups = group_chance.random() < GROUPS_SHARE
     if with_groups:
@@ -238,7 +250,8 @@ async def _play(
     scene.history.record(ClusterBegun(unclean_recovery_ms=recovery_ms))
     nemesis.watch_brokers(scene, world.stream("torn"))
     brokers = list(world.brokers)
-    scene.later = tuple(brokers[1:][-chance.choice((1, 2)) :]) if chance.random() < 0.3 else ()
+    grows = chance.random() < 0.3 and not has_unclean_takeovers(world.seed)
+    scene.later = tuple(brokers[1:][-chance.choice((1, 2)) :]) if grows else ()
     await world.start(later=scene.later)
     await world.client("setup").run(_create_topics(scene, chance))
     if with_compacted:
@@ -270,7 +283,7 @@ async def _play(
     ]
     growth = world.loop.create_task(nemesis.growth(scene, world.stream("growth")))
     troubles = [name for name in nemesis.NEMESES if chance.random() < 0.6] or ["brokers"]
-    troubles += rare_troubles
+    troubles = _fitting([*troubles, *rare_troubles], world.seed)
     every_trouble = {**nemesis.NEMESES, **RARE}
     faults = [
         world.loop.create_task(every_trouble[name](scene, world.stream(f"nemesis {name}")))
@@ -305,6 +318,12 @@ async def _play(
     return await world.client("last").run(collect.collect(scene, "last"))
 
 
+def _fitting(troubles: list[str], seed: int) -> list[str]:
+    if not has_unclean_takeovers(seed):
+        return troubles
+    return [name for name in troubles if name in BESIDE_TAKEOVERS]
+
+
 def _tier_clients(scene: Scene) -> dict[str, Workload]:
     found: dict[str, Workload] = {}
     if scene.world.seed >= WIPED_FROM:
@@ -332,12 +351,17 @@ def _own_faults(scene: Scene, *, with_transactions: bool) -> Iterator[Coroutine[
         yield tiered.trouble_bucket(scene, world.stream("nemesis bucket"))
     if loses_all_replicas(world.seed):
         yield wiping.run(scene, world.stream("nemesis wiping"))
+    if has_unclean_takeovers(world.seed):
+        yield unclean_takeovers.run(scene, world.stream("nemesis unclean takeovers"))
 
 
 async def _create_topics(scene: Scene, chance: random.Random) -> None:
     rare = scene.world.stream("unclean")
     tiering = scene.world.stream("tiered") if scene.world.bucket is not None else None
     unclean = rare.choice(("flushed", "plain", "retained")) if rare.random() < 0.3 else ""
+    taken_over = has_unclean_takeovers(scene.world.seed)
+    if taken_over:
+        unclean = rare.choice(("flushed", "plain"))
     async with await scene.world.cluster_client("setup") as cluster:
         for name, configs in (
             ("flushed", {"flush.messages": "1"}),
@@ -349,8 +373,11 @@ async def _create_topics(scene: Scene, chance: random.Random) -> None:
                 "index.interval.bytes": chance.choice(("50", "400", "4096")),
             }
             factor = scene.some_factor(chance)
+            is_taken_over = taken_over and name == unclean
+            if is_taken_over:
+                factor = 3
             safe = {"min.insync.replicas": chance.choice("122")} if factor > 1 else {}
-            if tiering is not None and tiering.random() < TIERED_TOPICS_SHARE:
+            if tiering is not None and (tiering.random() < TIERED_TOPICS_SHARE or is_taken_over):
                 safe |= tiered.configs(tiering, retained=name == "retained")
             topic = await topics.create(
                 scene,
@@ -410,6 +437,7 @@ def _count(scene: Scene) -> None:
     counters = scene.world.counters
     counters["tiered_runs"] += scene.world.bucket is not None
     counters["wiped_runs"] += loses_all_replicas(scene.world.seed)
+    counters["unclean_takeover_runs"] += has_unclean_takeovers(scene.world.seed)
     for broker in scene.brokers:
         counters["duplicates_refused"] += broker.counters.duplicates
         counters["recoveries_with_truncation"] += broker.counters.bytes_truncated > 0

@@ -6,22 +6,25 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from tests.simulation.bugs import BUGS
-from tests.simulation.campaign import not_caught, report, run_seeds
-from tests.simulation.scenario import TIERED_FROM, WIPED_FROM
+from tests.simulation.campaign import Campaign, not_caught, report, run_seeds
+from tests.simulation.exercised import MANY_TAKEOVERS, TIERS_EXERCISED
+from tests.simulation.scenario import TIERED_FROM, UNCLEAN_FROM, WIPED_FROM
 from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN, TIERED, WIPED = (300, 60, 60) if WHOLE else (28, 17, 7)
+PLAIN, TIERED, WIPED, TAKEN_OVER = (300, 60, 60, 60) if WHOLE else (28, 17, 7, 6)
 SEEDS = (
     *range(1, PLAIN + 1),
     *range(TIERED_FROM, TIERED_FROM + TIERED),
     *range(WIPED_FROM, WIPED_FROM + WIPED),
+    *range(UNCLEAN_FROM, UNCLEAN_FROM + TAKEN_OVER),
 )
 #: Every seventh one: neighbours in the list break the same part.
 BUG_NAMES = list(BUGS) if WHOLE else list(BUGS)[::7]
@@ -99,6 +102,16 @@ def test_no_seed_finds_anything_and_together_they_exercise_everything() -> None:
     print(f"{campaign.seeds} seeds:", dict(sorted(campaign.counters.items())))
     assert not campaign.failures, "\n\n".join(map(report, campaign.failures[:3]))
     assert campaign.neglected == []
+
+
+def test_what_few_takeovers_show_is_asked_of_campaigns_with_many() -> None:
+    def neglected(runs: int, **exercised: int) -> set[str]:
+        counters = Counter(exercised, tiered_runs=runs, unclean_takeover_runs=runs)
+        return {*Campaign(seeds=runs, counters=counters).neglected} - {*TIERS_EXERCISED}
+
+    assert neglected(1) == {"tier_truncations"}
+    assert neglected(MANY_TAKEOVERS - 1, tier_truncations=1) == set()
+    assert neglected(MANY_TAKEOVERS, tier_truncations=1) == {"tier_shortenings"}
 
 
 @pytest.mark.timeout(1200)

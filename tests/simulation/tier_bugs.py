@@ -22,8 +22,10 @@ from sparklog.executors.tiering.follower_starts import FollowerStarts
 from sparklog.executors.tiering.leadership import Leadership
 from sparklog.executors.tiering.remote_log_manager import RemoteLogManager
 from sparklog.metadata import PartitionImage
+from sparklog.remote_log import takeover
 from sparklog.remote_log.manifest import Manifest
 from sparklog.remote_log.manifest_log import MANIFEST
+from sparklog.remote_log.remote_segment import EpochStart
 from sparklog.remote_log.service import RemoteLogService
 from sparklog.types import MAX_INT64, OffsetTimestamp
 from tests.simulation.planting import Bug, Patch, bug, unhunted
@@ -151,6 +153,47 @@ def delete_a_live_segment_with_the_garbage() -> list[Patch]:
 def take_the_age_of_garbage_from_the_call() -> list[Patch]:
     """The time that a call has waited counts, while queries were told of the segments."""
     return [(RemoteLogService, "_clock", lambda self, called_ms: lambda: called_ms)]
+
+
+# takeovers
+
+
+@tier_bug
+def take_over_without_a_cut() -> list[Patch]:
+    """The segments that a new leader does not have stay in the manifest."""
+    return [(Manifest, "divergence", lambda self, leader_epochs, log_end: None)]
+
+
+@tier_bug
+def cut_at_the_log_end_of_a_new_leader() -> list[Patch]:
+    """The leader epochs are not compared, only how far the segments and the leader's log reach."""
+
+    def divergence(self: Manifest, leader_epochs: Sequence[EpochStart], log_end: int) -> int | None:
+        end = self.end_offset
+        return log_end if end is not None and log_end < end else None
+
+    return [(Manifest, "divergence", divergence)]
+
+
+@tier_bug
+def keep_the_segment_in_which_the_logs_diverge() -> list[Patch]:
+    """Only the segments behind it leave the manifest."""
+    real = Manifest.divergence
+
+    def divergence(self: Manifest, leader_epochs: Sequence[EpochStart], log_end: int) -> int | None:
+        offset = real(self, leader_epochs, log_end)
+        segment = None if offset is None else self.segment_at(offset)
+        if segment is None or segment.base_offset == offset:
+            return offset
+        return None if segment.next_offset == self.end_offset else segment.next_offset
+
+    return [(Manifest, "divergence", divergence)]
+
+
+@tier_bug
+def cut_the_beginning_of_a_segment_too() -> list[Patch]:
+    """The beginning of the segment in which the logs diverge leaves the manifest as well."""
+    return [(takeover, "segment_to_shorten", lambda manifest, log, offset: None)]
 
 
 # lookups

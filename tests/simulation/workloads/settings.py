@@ -53,7 +53,12 @@ async def _change(scene: Scene, admin: Admin, topic: Topic, chance: random.Rando
     if topic.replication_factor > 1:
         replica_manager |= REPLICATED
     setting = chance.choice(list(replica_manager))
-    value, op = chance.choice(replica_manager[setting]), scene.history.new_op()
+    await change(scene, admin, topic, setting, chance.choice(replica_manager[setting]))
+
+
+async def change(scene: Scene, admin: Admin, topic: Topic, setting: str, value: str | None) -> None:
+    """Change one setting, or try to."""
+    op = scene.history.new_op()
     scene.history.record(
         ConfigChangeInvoked(
             op=op, topic=topic.name, topic_id=topic.topic_id, name=setting, value=value

@@ -94,7 +94,7 @@ async def trouble_bucket(scene: Scene, chance: random.Random) -> None:
         if what == 0:
             _slow(scene, bucket, chance)
         elif what == 1:
-            _away(scene, bucket)
+            take_away(scene)
         elif what in (2, 3):
             _lose_answers(scene, bucket, chance)
         elif what == 4:
@@ -105,6 +105,14 @@ async def trouble_bucket(scene: Scene, chance: random.Random) -> None:
             await _hold_helper(scene, bucket, chance)
         await scene.pause(chance, TROUBLE_MS)
         heal(scene)
+
+
+def take_away(scene: Scene) -> None:
+    """The bucket fails every operation until it is healed."""
+    if scene.world.bucket is not None:
+        scene.world.note("the bucket is away")
+        scene.count("lost_buckets")
+        scene.world.bucket.disk.faults.fail_next(1_000_000)
 
 
 def heal(scene: Scene) -> None:
@@ -118,12 +126,6 @@ def _slow(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
     bucket.disk.slow_s = chance.choice((0.02, 0.1, 0.6))
     scene.world.note(f"the bucket takes {bucket.disk.slow_s:g} s")
     scene.count("slow_buckets")
-
-
-def _away(scene: Scene, bucket: Bucket) -> None:
-    scene.world.note("the bucket is away")
-    scene.count("lost_buckets")
-    bucket.disk.faults.fail_next(1_000_000)
 
 
 def _lose_answers(scene: Scene, bucket: Bucket, chance: random.Random) -> None:
