@@ -12,11 +12,15 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from confluent_kafka import Consumer
 
-from tests.clients.peer_kafka_python import KafkaConsumer
+from tests.clients.peer_kafka_python import KafkaConsumer, RebalanceInProgressError
 from tests.clients.rows import Place
 
 SESSION_MS = 10_000
 _POLL_S = 0.05
+
+
+class RejoiningError(Exception):
+    """The member is joining again: its positions are lost, and it reads from the committed ones."""
 
 
 class Member(ABC):
@@ -41,7 +45,7 @@ class Member(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Commit the positions, and wait for the answer."""
+        """Commit the positions, and wait for the answer.  May raise RejoiningError."""
 
     @abstractmethod
     def close(self) -> None:
@@ -116,7 +120,10 @@ class KafkaPythonMember(Member):
         return {each.partition for each in self._consumer.assignment()}
 
     def commit(self) -> None:
-        self._consumer.commit()
+        try:
+            self._consumer.commit()
+        except RebalanceInProgressError as error:  # its metadata or a heartbeat came late
+            raise RejoiningError from error
 
     def close(self) -> None:
         self._consumer.close()

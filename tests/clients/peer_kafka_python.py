@@ -15,6 +15,7 @@ with warnings.catch_warnings():
         MessageSizeTooLargeError,
         OffsetOutOfRangeError,
         ProducerFencedError,
+        RebalanceInProgressError,
     )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MessageSizeTooLargeError",
     "OffsetOutOfRangeError",
     "ProducerFencedError",
+    "RebalanceInProgressError",
     "TopicPartition",
 ]
 

@@ -19,7 +19,7 @@ from tests.simulation.scenario import TIERED_FROM, UNCLEAN_FROM, WIPED_FROM
 from tests.support.sampling import WHOLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PLAIN, TIERED, WIPED, TAKEN_OVER = (300, 60, 60, 60) if WHOLE else (28, 17, 7, 6)
+PLAIN, TIERED, WIPED, TAKEN_OVER = (300, 60, 60, 60) if WHOLE else (32, 17, 7, 6)
 SEEDS = (
     *range(1, PLAIN + 1),
     *range(TIERED_FROM, TIERED_FROM + TIERED),

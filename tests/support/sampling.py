@@ -39,6 +39,11 @@ LEFT_OUT: Final = {
             "test_exactly_once_survives_an_instance_that_is_killed_at_work"
         ),
     },
+    "tests/drill/test_tiered_drill.py": {
+        "test_a_small_tiered_topic_survives_kills_and_the_loss_of_every_disk": (
+            "tests/process/test_restore.py, the bucket of tests/chaos, test_tiered_under_load"
+        ),
+    },
     "tests/fuzz/test_command_line_fuzz.py": {
         "test_no_arguments_and_no_files_are_a_traceback": "tests/unit/cli, and `make fuzz`",
     },
