@@ -3,7 +3,6 @@
 Owns: the load, what was acknowledged of it, and the processes of this test.
 """
 
-import os
 import threading
 import time
 
@@ -120,6 +119,12 @@ def stored(bootstrap: str) -> dict[int, list[int]]:
 
 
 def kill_one(module: str) -> None:
-    """The first of its kind; one that was just killed may not be back yet."""
+    """The first of its kind; one that was just killed may not be back yet.
+
+    Waits until it is gone, so that the next call finds the one that follows it.
+    """
     wait_for(lambda: processes(module))
-    os.kill(processes(module)[0].pid, 9)
+    killed = next(iter(processes(module)), None)
+    assert killed is not None, f"{module} has ended by itself"
+    killed.kill()
+    wait_for(lambda: killed not in processes(module))
