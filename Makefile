@@ -38,9 +38,7 @@ format: $(STAMP) ## let ruff format and fix
 	$(BIN)/ruff format .
 
 # Folders whose tests have both cores to themselves, or a load that is to be the whole load.
-ALONE := tests/chaos tests/faults
-# Its time is not that of the machine, so it takes what the other tests leave idle.
-IDLE := tests/simulation
+ALONE := tests/simulation tests/chaos tests/faults
 # Of the other tests, some of which wait for servers; with four on two cores time limits are met.
 # They come by folder: the files with one long test, otherwise the last, would leave a core idle.
 PROCESSES ?= 3
@@ -50,11 +48,8 @@ test: $(STAMP) ## lint and the test suite; what takes long is sampled
 	$(MAKE) --no-print-directory lint || { kill $$prepared; exit 1; }; \
 	wait $$prepared; failed=0; \
 	$(BIN)/pytest $(ALONE) || failed=1; \
-	nice -n 19 $(BIN)/pytest $(IDLE) >$(VENV)/idle.log 2>&1 & idle=$$!; \
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --no-loadscope-reorder \
-		$(addprefix --ignore=,$(ALONE) $(IDLE)) || failed=1; \
-	wait $$idle || failed=1; \
-	cat $(VENV)/idle.log; \
+		$(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
 
 test-whole: ## every seed, deliberate bug and case, also those that `make test` leaves out (an hour)

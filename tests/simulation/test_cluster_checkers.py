@@ -157,4 +157,4 @@ def test_a_draining_broker_leaves_what_it_can_after_healing() -> None:
 def test_violations_name_their_checker() -> None:
     state = FinalState(logs={LOG: FinalLog(start=0, end=0, batches=())})
     assert violations(History.of(Healed()), state) == [f"progress: {LOG} was not probed"]
-    assert len(CHECKERS) == 35
+    assert len(CHECKERS) == 36
