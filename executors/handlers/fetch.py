@@ -62,14 +62,7 @@ def handler(replica_manager: ReplicaManager) -> ApiHandler:
             fetch_context = open_fetch_context(replica_manager, request, replica.replica_id, by_id)
         except KafkaError as error:
             return session_error(error.code)
-        reader = FetchReader(
-            replica_manager,
-            request,
-            replica,
-            fetch_context,
-            version=context.version,
-            member=context.member,
-        )
+        reader = FetchReader(replica_manager, context, request, replica, fetch_context)
         if fetch_context.size > PARTITIONS_AT_ONCE:
             owner = owner_of(replica_manager, context.connection)
             return _begin_in_slices(reader, request.max_wait_ms, owner)
@@ -114,14 +107,7 @@ def _fetch_many(
         )
     except KafkaError as error:
         return session_error(error.code)
-    reader = FetchReader(
-        replica_manager,
-        request,
-        replica,
-        fetch_context,
-        version=context.version,
-        member=context.member,
-    )
+    reader = FetchReader(replica_manager, context, request, replica, fetch_context)
     owner = owner_of(replica_manager, context.connection)
     return (yield from _begin_in_slices(reader, request.max_wait_ms, owner))
 

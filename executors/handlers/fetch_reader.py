@@ -14,6 +14,7 @@ from sparklog.executors.handlers.fetch_attempt import FetchAttempt
 from sparklog.executors.handlers.fetch_context import FetchContext, ReadResult
 from sparklog.executors.handlers.fetch_response import NO_RECORDS, aborted, failed
 from sparklog.executors.replica_manager import LogReads, ReplicaManager
+from sparklog.service.handler import RequestContext
 from sparklog.slices import SLICE_UNITS, Slices
 from sparklog.types import NO_NODE, Isolation, TopicPartition
 from sparklog.wire.protocol.messages.fetch import (
@@ -40,12 +41,10 @@ class FetchReader:
     def __init__(
         self,
         replica_manager: ReplicaManager,
+        asked: RequestContext,
         request: FetchRequest,
         replica: ReplicaState,
         context: FetchContext,
-        *,
-        version: int,
-        member: bool,
     ) -> None:
         committed = request.isolation_level == Isolation.READ_COMMITTED
         self.replica_manager = replica_manager
@@ -55,11 +54,11 @@ class FetchReader:
             replica_id=replica.replica_id,
             replica_epoch=replica.replica_epoch,
             rack=request.rack_id,
-            for_replica=member,
+            for_replica=asked.member,
             isolation=Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED,
-            only_leader=version < _FIRST_FOLLOWER_VERSION,
+            only_leader=asked.version < _FIRST_FOLLOWER_VERSION,
         )
-        self._by_id = version >= FIRST_ID_VERSION
+        self._by_id = asked.version >= FIRST_ID_VERSION
         self._bytes_max = min(request.max_bytes, replica_manager.broker_config.fetch_max_bytes)
         #: The fetch waits for this many bytes, at most the bytes that a response can hold.
         self.bytes_min = min(request.min_bytes, self._bytes_max)

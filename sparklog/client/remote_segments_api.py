@@ -18,8 +18,6 @@ from sparklog.remote_log.remote_segment import UNBOUNDED, TimeBounds
 from sparklog.remote_log.signed_segments import SignedSegment
 from sparklog.types import (
     MAX_INT32,
-    MAX_INT64,
-    MIN_INT64,
     NO_LEADER_EPOCH,
     NO_OFFSET,
     OffsetSpec,
@@ -218,15 +216,14 @@ async def _page(
     count_max: int,
 ) -> RemoteSegments:
     start, end = wanted.span
-    lowest_ms, highest_ms = wanted.times
     request = ReadRemoteSegmentsRequest(
         topic_id=wanted.topic_id,
         partition=tp.partition,
         current_leader_epoch=leader_epoch,
         start_offset=start,
         end_offset=end,
-        min_timestamp=MIN_INT64 if lowest_ms is None else lowest_ms,
-        max_timestamp=MAX_INT64 if highest_ms is None else highest_ms,
+        min_timestamp=wanted.times.lowest_ms,
+        max_timestamp=wanted.times.highest_ms,
         segments_max=count_max,
     )
     response: ReadRemoteSegmentsResponse = await connection.request(

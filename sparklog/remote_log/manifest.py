@@ -10,7 +10,7 @@ objects are garbage from the removal of the segment until they are deleted, and 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import groupby, islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 from sparklog.remote_log import names
@@ -312,19 +312,17 @@ class Manifest:
         """The first ``count_max`` segments with offsets in [``start``, ``end``) that may have
         records within the bounds of time."""
         segments = self._segments
-        found: list[RemoteSegment] = []
-        next_offset, bytes_behind = start, 0
+        first = segments.count_below(start)
         stop = segments.count_up_to(end) if start < end else 0
-        for index in range(segments.count_below(start), stop):
-            is_wanted = segments.may_hold_at(index, times)
-            if len(found) < count_max:
-                if is_wanted:
-                    found.append(segments[index])
-                if segments.base_offset_at(index) <= next_offset:
-                    next_offset = segments.next_offset_at(index)
-            elif is_wanted:
-                bytes_behind += segments.log_size_at(index)
-        return FoundSegments(found, next_offset, bytes_behind)
+        wanted = segments.within(first, stop, times)
+        indexes = list(islice(wanted, count_max))
+        # The last segment that was looked at.
+        last = stop - 1 if len(indexes) < count_max else max(indexes, default=-1)
+        next_offset = start
+        if last >= first and segments.base_offset_at(first) <= start:
+            next_offset = segments.next_offset_at(last)
+        found = [segments[index] for index in indexes]
+        return FoundSegments(found, next_offset, sum(map(segments.log_size_at, wanted)))
 
     def first_by_time(self, timestamp: int) -> RemoteSegment | None:
         """The first segment with a record of this timestamp (ms) or a later one."""

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from sparklog.errors import DecodeError
 from sparklog.remote_log.json_values import number_of, text_of
-from sparklog.types import NO_TIMESTAMP
+from sparklog.types import MAX_INT64, MIN_INT64, NO_TIMESTAMP
 
 
 class PartName(StrEnum):
@@ -39,17 +39,17 @@ class Part(NamedTuple):
 
 
 class TimeBounds(NamedTuple):
-    """The timestamps [``lowest_ms``, ``highest_ms``] in milliseconds; None is no bound."""
+    """The timestamps [``lowest_ms``, ``highest_ms``] in milliseconds."""
 
-    lowest_ms: int | None = None
-    highest_ms: int | None = None
+    lowest_ms: int = MIN_INT64
+    highest_ms: int = MAX_INT64
 
     def may_meet(self, min_timestamp: int, max_timestamp: int) -> bool:
         """Whether a record of a segment may be within the bounds (see ``RemoteSegment``)."""
-        if self.lowest_ms is not None and max_timestamp < self.lowest_ms:
-            return False
         is_known = min_timestamp != NO_TIMESTAMP
-        return self.highest_ms is None or not is_known or min_timestamp <= self.highest_ms
+        return max_timestamp >= self.lowest_ms and not (
+            is_known and min_timestamp > self.highest_ms
+        )
 
 
 #: Any timestamp.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 
 from sparklog.remote_log.manifest_records import encode_segment
-from sparklog.remote_log.remote_segment import RemoteSegment, TimeBounds
+from sparklog.remote_log.remote_segment import UNBOUNDED, RemoteSegment, TimeBounds
 
 
 class SegmentList:
@@ -83,10 +83,6 @@ class SegmentList:
     def max_timestamp_at(self, index: int) -> int:
         return self._timestamps[index]
 
-    def may_hold_at(self, index: int, times: TimeBounds) -> bool:
-        """Whether a record of the segment may have a timestamp within the bounds."""
-        return times.may_meet(self._lowest[index], self._timestamps[index])
-
     def last_epoch_at(self, index: int) -> int:
         return self._last_epochs[index]
 
@@ -101,6 +97,17 @@ class SegmentList:
     def count_up_to(self, offset: int) -> int:
         """How many segments begin below ``offset``."""
         return bisect_left(self._bases, offset)
+
+    def within(self, first: int, stop: int, times: TimeBounds) -> Iterator[int]:
+        """The indexes in [``first``, ``stop``) of segments that may have records within bounds."""
+        if times == UNBOUNDED:
+            return iter(range(first, stop))
+        extremes = zip(self._lowest[first:stop], self._timestamps[first:stop], strict=True)
+        return (
+            index
+            for index, (lowest, highest) in enumerate(extremes, first)
+            if times.may_meet(lowest, highest)
+        )
 
     def index_at(self, offset: int) -> int | None:
         """The index of the segment with this offset; None if no segment has it."""

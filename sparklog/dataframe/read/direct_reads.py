@@ -277,7 +277,7 @@ class _OpenSegment:
         segment = self.segment
         if not segment.may_hold(item.times):
             return []
-        lowest, highest = item.times
+        lowest, highest = item.min_timestamp_ms, item.max_timestamp_ms
         spans = [(segment.base_offset, segment.next_offset)]
         if highest is not None:
             try:

@@ -13,7 +13,7 @@ from sparklog.dataframe.options import Bound, ReadOptions
 from sparklog.errors import ConfigError, DataLossError
 from sparklog.remote_log.remote_segment import TimeBounds
 from sparklog.remote_log.signed_segments import SignedSegment
-from sparklog.types import OffsetSpec, TopicPartition
+from sparklog.types import MAX_INT64, MIN_INT64, OffsetSpec, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,11 @@ class OffsetRange:
     @property
     def times(self) -> TimeBounds:
         """The bounds of time of the wanted records."""
-        return TimeBounds(self.min_timestamp_ms, self.max_timestamp_ms)
+        lowest_ms, highest_ms = self.min_timestamp_ms, self.max_timestamp_ms
+        return TimeBounds(
+            MIN_INT64 if lowest_ms is None else lowest_ms,
+            MAX_INT64 if highest_ms is None else highest_ms,
+        )
 
     @property
     def remote_end(self) -> int:

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 #: Time in which the leaders give the segments in the bucket, in seconds.
 REMOTE_SEGMENTS_S: Final = 10.0
-#: Most segments that are asked for, about; the sizes of those beyond are estimated.
+#: Most segments that are asked for, about; tasks ask for those beyond.
 REMOTE_SEGMENTS_MAX: Final = 20_000
 #: Time for the search of where a filter by time begins, in seconds, if damage is in its way.
 FILTER_SEARCH_S: Final = 10.0

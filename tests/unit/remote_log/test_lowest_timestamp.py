@@ -80,7 +80,7 @@ def test_no_row_of_a_rich_log_is_ruled_out() -> None:
     for copied in copies:
         rows = row_times(rich, copied)
         for highest in range(-3, 720):
-            if not copied.may_hold(TimeBounds(None, highest)):
+            if not copied.may_hold(TimeBounds(highest_ms=highest)):
                 assert min(rows, default=highest + 1) > highest
 
 
@@ -107,7 +107,7 @@ def test_no_row_of_any_log_is_ruled_out(
         assert copied.min_timestamp == max(min(rows), NO_TIMESTAMP)
         for highest in range(-4, 12):
             is_known_and_above = min(rows) >= 0 and min(rows) > highest
-            assert copied.may_hold(TimeBounds(None, highest)) is not is_known_and_above
+            assert copied.may_hold(TimeBounds(highest_ms=highest)) is not is_known_and_above
 
 
 @pytest.mark.parametrize("times", [(5, -1), (-7, 5), (-1,)])

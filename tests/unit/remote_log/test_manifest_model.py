@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sparklog.remote_log.manifest import Manifest, MisfitError, Records
 from sparklog.remote_log.manifest_records import record_from_json
 from sparklog.remote_log.remote_segment import RemoteSegment, TimeBounds
+from sparklog.types import MAX_INT64, MIN_INT64
 from tests.unit.remote_log.segments import segment
 
 
@@ -194,11 +195,11 @@ class ManifestLife(RuleBasedStateMachine):
             if low < high and each.base_offset < high and each.next_offset > low
         ]
         assert manifest.segments_between(low, high) == overlap
-        bounds = st.none() | st.integers(-1, 51)
-        times, count_max = (
-            TimeBounds(data.draw(bounds), data.draw(bounds)),
-            data.draw(st.integers(0, 3)),
+        times = TimeBounds(
+            data.draw(st.just(MIN_INT64) | st.integers(-1, 51)),
+            data.draw(st.just(MAX_INT64) | st.integers(-1, 51)),
         )
+        count_max = data.draw(st.integers(0, 3))
         found = manifest.search(low, high, times, count_max)
         wanted = [each for each in overlap if each.may_hold(times)]
         assert found.segments == wanted[:count_max]

@@ -17,7 +17,7 @@ from sparklog.remote_log.remote_segment import (
     RemoteSegment,
     TimeBounds,
 )
-from sparklog.types import NO_TIMESTAMP
+from sparklog.types import MAX_INT64, MIN_INT64, NO_TIMESTAMP
 
 SEGMENT = RemoteSegment(
     segment_id="a",
@@ -52,10 +52,9 @@ def test_a_segment_of_an_earlier_version_has_no_lowest_timestamp() -> None:
 
 def test_bounds_of_time_rule_a_segment_out() -> None:
     """A segment with timestamps from 3 to 5, against all bounds around them."""
-    known, bounds = replace(SEGMENT, min_timestamp=3), [None, *range(-9, 9)]
-    for lowest, highest in product(bounds, bounds):
-        is_old = lowest is not None and lowest > 5
-        is_new = highest is not None and highest < 3
+    known, bounds = replace(SEGMENT, min_timestamp=3), range(-9, 9)
+    for lowest, highest in product([MIN_INT64, *bounds], [MAX_INT64, *bounds]):
+        is_old, is_new = lowest > 5, highest < 3
         times = TimeBounds(lowest, highest)
         assert known.may_hold(times) is not (is_old or is_new)
         assert SEGMENT.may_hold(times) is not is_old
