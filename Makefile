@@ -7,7 +7,7 @@ STAMP := $(VENV)/.sparklog-setup
 SOURCES := sparklog driver executors storage_backends tests benchmarks examples pyspark_sparklog.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-whole test-fast lint format sim chaos drill fuzz crash clean
+.PHONY: help setup demo prepare test test-whole test-fast lint format sim chaos drill fuzz crash clean
 .PHONY: bench bench-quick bench-record bench-check
 
 help: ## list the targets
@@ -44,13 +44,15 @@ ALONE := tests/simulation tests/chaos tests/faults
 PROCESSES ?= 3
 
 test: $(STAMP) ## lint and the test suite; what takes long is sampled
-	@$(BIN)/python -m tests.support.prepare & prepared=$$!; \
-	$(MAKE) --no-print-directory lint || { kill $$prepared; exit 1; }; \
-	wait $$prepared; failed=0; \
+	@$(MAKE) --no-print-directory -j2 lint prepare
+	@failed=0; \
 	$(BIN)/pytest $(ALONE) || failed=1; \
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --no-loadscope-reorder \
 		$(addprefix --ignore=,$(ALONE)) || failed=1; \
 	exit $$failed
+
+prepare: $(STAMP) ## what tests build or fetch once
+	@$(BIN)/python -m tests.support.prepare
 
 test-whole: ## every seed, deliberate bug and case, also those that `make test` leaves out (an hour)
 	SPARKLOG_WHOLE=1 $(MAKE) test

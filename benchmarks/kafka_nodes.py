@@ -48,7 +48,7 @@ class Side:
         started = {
             child.pid for pid in self.pids for child in psutil.Process(pid).children(recursive=True)
         }
-        return replace(self, pids=tuple({*self.pids, *started}))
+        return replace(self, pids=(*self.pids, *started.difference(self.pids)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +96,14 @@ def pair(
         ) as theirs,
         serve(folder / "ours", count, *options) as served,
     ):
-        process = psutil.Process(served.pid)
         nodes = tuple(theirs.pid(node) for node in theirs.nodes)
         yield Pair(
             ours=Side(
                 name="sparklog",
                 bootstrap=str(served.bootstrap),
-                pids=tuple(each.pid for each in (process, *process.children(recursive=True))),
+                pids=(served.pid,),
                 broker_pids=tuple(served.broker_pids()),
-            ),
+            ).with_children(),
             kafka=Side(
                 name="Kafka",
                 bootstrap=theirs.bootstrap,

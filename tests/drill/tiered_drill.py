@@ -36,7 +36,7 @@ from tests.chaos.journal_watch import JournalWatch
 from tests.chaos.troubles import dealt
 from tests.drill.measures import Measure, measure_of, prefix_of, value_of
 from tests.drill.readers import with_dataframe, with_java, with_librdkafka
-from tests.spark.launcher_rig import statuses
+from tests.spark.launcher_rig import bytes_out
 from tests.support.s3_server import S3Server, require_binary
 from tests.support.waiting import wait_for
 
@@ -314,17 +314,12 @@ def _check_direct_read(
 
     No process dies meanwhile, so the counters of the brokers say whether they have sent records.
     """
-    before = _bytes_out(cluster)
+    before = bytes_out(cluster, TOPIC)
     found = with_dataframe(spark, cluster.bootstrap_servers, TOPIC)
     assert found == expected, f"DataFrame: {found}, not {expected}"
-    sent = _bytes_out(cluster) - before
+    sent = bytes_out(cluster, TOPIC) - before
     assert sent == 0, f"the brokers have sent {sent:,} bytes of records in the bucket"
     drill.say("a DataFrame has read all of them from the bucket")
-
-
-def _bytes_out(cluster: Any) -> int:
-    """Bytes of the topic's records that the brokers have sent to clients."""
-    return sum(status["bytes_out"].get(TOPIC, 0) for status in statuses(cluster))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

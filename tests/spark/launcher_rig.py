@@ -70,6 +70,11 @@ def statuses(cluster: Cluster) -> list[dict[str, Any]]:
         calls.close()
 
 
+def bytes_out(cluster: Cluster, topic: str) -> int:
+    """Bytes of a topic's records that the brokers have sent to clients."""
+    return sum(status["bytes_out"].get(topic, 0) for status in statuses(cluster))
+
+
 def kill(pid: int) -> None:
     """As the kernel's memory killer does it."""
     os.kill(pid, 9)

@@ -19,7 +19,7 @@ from sparklog.client.blocking import BlockingClient
 from sparklog.driver.launcher.spark_internals import active_executors
 from sparklog.types import OffsetSpec, TopicPartition
 from tests.spark.dataframe_rig import SOON_TIERED, quick_session
-from tests.spark.launcher_rig import statuses
+from tests.spark.launcher_rig import bytes_out
 from tests.support.s3_server import S3Server
 from tests.support.waiting import wait_for
 
@@ -80,7 +80,7 @@ def test_tasks_on_executors_without_credentials_read_the_bucket(
         for partition, start in enumerate(starts)
         for offset in range(start)
     }
-    before = bytes_out(cluster)
+    before = bytes_out(cluster, TOPIC)
     for packed in ("true", "false"):
         spark.conf.set("spark.sparklog.packed.reads", packed)
         found = read(spark, cluster, starts)
@@ -88,9 +88,9 @@ def test_tasks_on_executors_without_credentials_read_the_bucket(
         assert len(found) == len(expected)
         assert {row.variables for row in found} == {""}
         assert len({row.executor for row in found}) == EXECUTORS
-    assert bytes_out(cluster) == before
+    assert bytes_out(cluster, TOPIC) == before
     assert len(read(spark, cluster, starts, remoteReads="brokers")) == len(expected)
-    assert bytes_out(cluster) >= before + len(expected) * VALUE_BYTES
+    assert bytes_out(cluster, TOPIC) >= before + len(expected) * VALUE_BYTES
 
 
 def value(number: int) -> bytes:
@@ -109,11 +109,6 @@ def local_starts(cluster: sparklog.Cluster) -> list[int]:
     wanted = {TopicPartition(TOPIC, n): int(OffsetSpec.EARLIEST_LOCAL) for n in range(PARTITIONS)}
     with BlockingClient(cluster.bootstrap_servers) as client:
         return [found.offset for found in client.list_offsets(wanted).values()]
-
-
-def bytes_out(cluster: sparklog.Cluster) -> int:
-    """Bytes of the topic's records that the brokers have sent to clients."""
-    return sum(status["bytes_out"].get(TOPIC, 0) for status in statuses(cluster))
 
 
 def refusal_without_credentials(server: S3Server, bucket: str) -> int:

@@ -113,6 +113,9 @@ SPARK_PACKAGE = JarSet(
 )
 
 
+#: All of them.
+JAR_SETS = (KAFKA, KAFKA_TIERED, KAFKA_APPLICATIONS, SPARK_PACKAGE)
+
 #: What could not be had by this process, which does not try again.
 _unavailable: dict[str, JarsUnavailableError] = {}
 

@@ -12,14 +12,7 @@ from typing import Final
 import pytest
 
 from tests.clients.go_member import go_program
-from tests.support.kafka_jars import (
-    KAFKA,
-    KAFKA_APPLICATIONS,
-    KAFKA_TIERED,
-    SPARK_PACKAGE,
-    JarsUnavailableError,
-    jars_of,
-)
+from tests.support.kafka_jars import JAR_SETS, JarsUnavailableError, jars_of
 from tests.support.s3_server import S3Missing, require_binary
 
 
@@ -31,15 +24,15 @@ def _build() -> None:
 
 def _fetch() -> None:
     """With Maven, of which only one may run."""
-    for wanted in (KAFKA, KAFKA_TIERED, KAFKA_APPLICATIONS, SPARK_PACKAGE):
+    for wanted in JAR_SETS:
         jars_of(wanted)
 
 
-STEPS: Final[tuple[Callable[[], None], ...]] = (_build, _fetch)
+_STEPS: Final[tuple[Callable[[], None], ...]] = (_build, _fetch)
 _MISSING: Final = (S3Missing, JarsUnavailableError, AssertionError, pytest.skip.Exception)
 
 
-def prepare(steps: tuple[Callable[[], None], ...] = STEPS) -> list[str]:
+def prepare() -> list[str]:
     """Take all steps beside each other; the reasons of those that failed."""
     reasons: list[str] = []
 
@@ -49,8 +42,8 @@ def prepare(steps: tuple[Callable[[], None], ...] = STEPS) -> list[str]:
         except _MISSING as error:
             reasons.append(str(error))
 
-    with ThreadPoolExecutor(len(steps)) as threads:
-        list(threads.map(take, steps))
+    with ThreadPoolExecutor(len(_STEPS)) as threads:
+        list(threads.map(take, _STEPS))
     return reasons
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from sparklog.commit_log.documents import decode_document
 from sparklog.errors import DecodeError
 from sparklog.executors.partition import Partition, TieredStart
+from sparklog.executors.tiering.copy_plan import leader_log_of
 from sparklog.remote_log import names
 from sparklog.remote_log.aborted_txns import decode_aborted
 from sparklog.remote_log.leader_epochs import decode_epochs
@@ -27,7 +28,7 @@ from sparklog.remote_log.manifest_records import (
     TruncatedAfter,
     record_from_json,
 )
-from sparklog.remote_log.remote_segment import EpochStart, PartName, RemoteSegment
+from sparklog.remote_log.remote_segment import PartName, RemoteSegment
 from sparklog.remote_log.takeover import LeaderLog
 from sparklog.types import NO_OFFSET
 from sparklog.wire.records.batch import iter_batches
@@ -188,14 +189,7 @@ def _leader_log(partition: Partition | None, leader_epoch: int) -> LeaderLog | N
     log = partition.log
     if log.offline is not None or log.truncating:
         return None
-    return LeaderLog(
-        log_start_offset=log.log_start_offset,
-        local_log_start_offset=log.local_log_start_offset,
-        log_end_offset=log.log_end_offset,
-        leader_epochs=tuple(
-            EpochStart(each.epoch, each.start_offset) for each in log.leader_epochs.entries
-        ),
-    )
+    return leader_log_of(log)
 
 
 def _read_segment(scene: Scene, log: LogId, segment: RemoteSegment) -> TierSegment:
