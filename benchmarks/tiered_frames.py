@@ -20,6 +20,7 @@ from benchmarks.tiering import LOCAL_BYTES, OPTIONS, TIERED, await_copies, bucke
 from sparklog.cli.topics import with_admin
 from sparklog.cluster import connect
 from sparklog.session import create_session
+from sparklog.types import CONTROLLER_NODE_ID
 
 PARTITIONS: Final = 6
 ROWS: Final = 10_000_000
@@ -125,9 +126,10 @@ def _read_an_hour(spark: Any, bootstrap: str, topic: str) -> None:
 
 
 def _broker_bytes(bootstrap: str) -> int:
-    """The bytes that all nodes have sent so far, to whomever."""
+    """The bytes that all brokers have sent so far, to whomever."""
     found = with_admin(bootstrap, lambda admin: admin.status())
-    return sum(counters["wire_bytes_out"] for counters in found.values())
+    brokers = found.keys() - {CONTROLLER_NODE_ID}
+    return sum(found[node_id]["wire_bytes_out"] for node_id in brokers)
 
 
 def _sent_bytes(server: psutil.Process, read: Any) -> int:
