@@ -36,6 +36,8 @@ from sparklog.storage_backends.parts import PART_BYTES, bounded_parts
 #: Time limit of a request with its retries, without the time for the data itself.
 OPERATION_SECONDS_MAX = 30.0
 BYTES_PER_SECOND_MIN = 1_000_000
+#: Most folders that a store remembers.
+FOLDERS_MAX = 10_000
 #: Most objects that ``read_many`` reads in one operation.
 READS_AT_ONCE = 64
 
@@ -66,6 +68,8 @@ class ObjectStore(StorageBackend):
         self.url = url
         self._file_system = file_system
         self._root = root.rstrip("/")
+        #: Keys of folders that have had files, as far as this process has seen.
+        self._folders: set[str] = set()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
@@ -271,17 +275,32 @@ class ObjectStore(StorageBackend):
 
     def _check_writable(self, key: str) -> None:
         self._check_folders_above(key)
-        if self._kind(key) == "directory":
+        if self._is_folder(key):
             raise IsADirectoryError(errno.EISDIR, "", key)
 
+    def _is_folder(self, key: str) -> bool:
+        return self._kind(key) == "directory"
+
     def _check_folders_above(self, key: str) -> None:
-        """Check that no parent of the object, below the root, is a file."""
+        """Check that no parent of an object that is about to be written is a file.
+
+        Each look costs two requests to a bucket, so a parent that was a folder is not looked at
+        again before this process writes a file of its name.
+        """
+        self._folders.discard(key)
         *folders, _ = key[len(self._root) + 1 :].split("/")
         above = self._root
         for name in folders:
             above = f"{above}/{name}"
-            if self._kind(above) == "file":
+            if above in self._folders:
+                continue
+            kind = self._kind(above)
+            if kind == "file":
                 raise NotADirectoryError(errno.ENOTDIR, "", key)
+            if kind == "directory":
+                if len(self._folders) >= FOLDERS_MAX:
+                    self._folders.clear()
+                self._folders.add(above)
 
     # -- names and calls
 

@@ -14,16 +14,21 @@ import inspect
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from sparklog.errors import StorageError
 from sparklog.storage_backends.base import Buffer, path_parts, refused_deletes
 from sparklog.storage_backends.object_errors import is_conflict, is_taken
-from sparklog.storage_backends.object_store import ObjectStore, transfer_seconds_max
+from sparklog.storage_backends.object_store import (
+    OPERATION_SECONDS_MAX,
+    ObjectStore,
+    transfer_seconds_max,
+)
 from sparklog.storage_backends.s3_multipart import MultipartUpload, abort_uploads
 from sparklog.storage_backends.s3_options import checked_options
+from sparklog.storage_backends.signed_alike import sign_alike
 from sparklog.storage_backends.signed_writes import SignedWrites
 
 #: Attempts of one request by botocore, and by s3fs around it when a response breaks off.
@@ -154,6 +159,15 @@ class S3Store(ObjectStore):
         with self._storage_errors("sign a URL of", key):
             return str(self._call("url", key, expires=seconds))
 
+    def presign_many(self, paths: Sequence[str], seconds: int) -> Sequence[str | None]:
+        for path in paths:
+            self._file_key(path)
+        if len(paths) < 2:
+            return [self.presign(path, seconds) for path in paths]
+        first, others = self.presign(paths[0], seconds), paths[1:]
+        alike = sign_alike(first, paths[0], others, self._secret_key())
+        return [first, *(alike or (self.presign(path, seconds) for path in others))]
+
     def delete_many(self, paths: Iterable[str]) -> None:
         paths_of = {self._file_key(path): path for path in paths}
         keys = list(paths_of)
@@ -203,6 +217,12 @@ class S3Store(ObjectStore):
         found.discard(prefix)  # the marker of the folder itself
         return sorted(name[len(prefix) :].rstrip("/") for name in found)
 
+    def _is_folder(self, key: str) -> bool:
+        bucket, name = _bucket_and_key(key)
+        # One request where the kind of a path takes two; few names that are written are folders.
+        page = self._request("list_objects_v2", Bucket=bucket, Prefix=f"{name}/", MaxKeys=1)
+        return bool(page.get("Contents")) and super()._is_folder(key)
+
     def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
         with self._storage_errors("write", key):
             upload = MultipartUpload(self._request, self._signed_writes, *_bucket_and_key(key))
@@ -233,6 +253,23 @@ class S3Store(ObjectStore):
     def _sign(self, method: str, /, *, seconds: int, **parameters: Any) -> str:
         key = f"{parameters.pop('Bucket')}/{parameters.pop('Key')}"
         return str(self._call("url", key, expires=seconds, client_method=method, **parameters))
+
+    def _secret_key(self) -> str:
+        """The key with which URLs are signed now; empty if the libraries keep it elsewhere."""
+        from fsspec.asyn import sync
+
+        file_system = self._file_system
+
+        async def find() -> str:
+            client = await file_system.get_s3(self._root.partition("/")[0])
+            found = await client._request_signer._credentials.get_frozen_credentials()
+            return str(found.secret_key)
+
+        try:
+            return str(sync(file_system.loop, find, timeout=OPERATION_SECONDS_MAX))
+        except Exception as error:  # only the speed depends on it
+            log.debug("%s: the library signs every URL: %r", self.url, error)
+            return ""
 
     def _request(self, method: str, /, *, size: int = 0, **parameters: Any) -> Any:
         limit = transfer_seconds_max(size)

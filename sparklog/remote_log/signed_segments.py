@@ -7,7 +7,7 @@ An object store signs URLs (``StorageBackend.presign``).  A folder that readers 
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -66,25 +66,26 @@ class SignedPage(NamedTuple):
 
 
 def sign_segments(
-    store: StorageBackend, folder: str, segments: Iterable[RemoteSegment], seconds: int
+    store: StorageBackend, folder: str, segments: Sequence[RemoteSegment], seconds: int
 ) -> list[SignedSegment]:
     """The segments with URLs that are good for ``seconds``; none if the store has no URLs.
 
     ``folder`` is that of the partition's segments.  Nothing is requested from the store.  Raises
     StorageError: there are no credentials to sign with.
     """
-    signed: list[SignedSegment] = []
-    for segment in segments:
-        log_url = _url(store, names.log_object(folder, segment.segment_id), seconds)
-        indexes_url = _url(store, names.indexes_object(folder, segment.segment_id), seconds)
-        if log_url is None or indexes_url is None:
-            return []
-        signed.append(SignedSegment(segment=segment, log_url=log_url, indexes_url=indexes_url))
-    return signed
+    ids = [segment.segment_id for segment in segments]
+    paths = [names.log_object(folder, each) for each in ids]
+    paths += [names.indexes_object(folder, each) for each in ids]
+    urls = [url for url in _urls(store, paths, seconds) if url is not None]
+    if len(urls) < len(paths):
+        return []
+    return [
+        SignedSegment(segment=segment, log_url=urls[place], indexes_url=urls[len(ids) + place])
+        for place, segment in enumerate(segments)
+    ]
 
 
-def _url(store: StorageBackend, path: str, seconds: int) -> str | None:
-    url = store.presign(path, seconds)
-    if url is None and store.url.startswith("file://"):
-        return f"{store.url}/{path}"
-    return url
+def _urls(store: StorageBackend, paths: list[str], seconds: int) -> Sequence[str | None]:
+    if store.url.startswith("file://"):
+        return [f"{store.url}/{path}" for path in paths]
+    return store.presign_many(paths, seconds)

@@ -186,7 +186,7 @@ class Handler(BaseHTTPRequestHandler):
         elif "uploads" in query:
             self._answer(200, "", self._listed_uploads(key, query["prefix"][0]))
         elif "list-type" in query:
-            self._answer(200, "", b"<ListBucketResult/>")
+            self._answer(200, "", self._listed(key, query))
         elif data is None:
             self._answer(404, "NoSuchKey")
         elif "Range" in self.headers:
@@ -222,6 +222,18 @@ class Handler(BaseHTTPRequestHandler):
     def _target(self) -> tuple[str, dict[str, list[str]]]:
         path, _, query = self.path.partition("?")
         return path, parse_qs(query, keep_blank_values=True)
+
+    def _listed(self, bucket: str, query: dict[str, list[str]]) -> bytes:
+        start = f"{bucket}/{query.get('prefix', [''])[0]}"
+        delimiter = query.get("delimiter", [""])[0]
+        found: dict[str, None] = {}
+        for path in sorted(self.store.objects):
+            if path.startswith(start):
+                name, _, below = path[len(start) :].partition(delimiter or "\0")
+                key = (start + name).removeprefix(f"{bucket}/")
+                common = f"<CommonPrefixes><Prefix>{key}{delimiter}</Prefix></CommonPrefixes>"
+                found[common if below else f"<Contents><Key>{key}</Key></Contents>"] = None
+        return f"<ListBucketResult>{''.join(found)}</ListBucketResult>".encode()
 
     def _listed_uploads(self, bucket: str, prefix: str) -> bytes:
         keys = [upload.removeprefix(f"{bucket}/") for upload in self.store.uploads]

@@ -318,6 +318,39 @@ def test_the_objects_that_were_not_deleted_are_named(
     assert set(store.objects) == {f"/bucket/remote/{name}" for name in kept}
 
 
+# -- the folders above
+
+
+def test_folders_that_had_files_are_not_looked_up_again(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    for number in (1, 2):  # the first write does not see a folder yet
+        backend.upload(f"t/0/{number}", [b"x"])
+    store.requests.clear()
+    backend.upload("t/0/3", [b"x"])
+    backend.put_if_absent("t/0/4", b"x")
+    assert [(method, path.partition("?")[0]) for method, path, _ in store.requests] == [
+        ("GET", "/bucket"),  # is the name a folder?
+        ("PUT", "/bucket/remote/t/0/3"),
+        ("PUT", "/bucket/remote/t/0/4"),
+    ]
+
+
+def test_a_folder_whose_name_becomes_a_file_is_none_any_more(
+    backend: StorageBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        backend.put(f"t/0/{number}", b"x")
+    backend.delete_many(["t/0/1", "t/0/2"])
+    backend.put("t/0", b"a file")
+    with pytest.raises(StorageError, match=r"t/0/3.*is a file, not a folder"):
+        backend.put("t/0/3", b"x")
+    monkeypatch.setattr(object_store, "FOLDERS_MAX", 1)
+    for name in ("a/b/1", "a/b/2", "a/b/3"):
+        backend.put(name, b"x")
+    assert backend.list("a/b") == ["1", "2", "3"]
+
+
 # -- signed URLs
 
 
