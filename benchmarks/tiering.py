@@ -61,26 +61,27 @@ def rows(console: Console) -> list[Row]:
         bucket(Path(name)),
         serve(Path(name) / "data", 1, *OPTIONS) as served,
     ):
-        bootstrap = str(served.bootstrap)
+        bootstrap, data = str(served.bootstrap), Path(name) / "data"
+        console.print("tiering: read history")
+        old, tiered_old = _history(bootstrap, {}), _history(bootstrap, TIERED)
+        await_copies(data, tiered_old)
+        consumed = in_turns(
+            lambda: _consumed(bootstrap, tiered_old, HISTORY),
+            lambda: _consumed(bootstrap, old, HISTORY),
+            READ_ROUNDS,
+        )
         console.print("tiering: produce")
         plain, tiered = _topic(bootstrap, {}), _topic(bootstrap, TIERED)
         produced = in_turns(
-            lambda: _produced_and_copied(bootstrap, tiered, Path(name) / "data"),
+            lambda: _produced_and_copied(bootstrap, tiered, data),
             lambda: _produced(bootstrap, plain),
             PRODUCE_ROUNDS,
         )
         console.print("tiering: latencies while segments are copied")
         late = in_turns(
-            lambda: _p99_ms(bootstrap, TIERED, Path(name) / "data"),
+            lambda: _p99_ms(bootstrap, TIERED, data),
             lambda: _p99_ms(bootstrap, {}),
             ROUNDS,
-        )
-        console.print("tiering: read history")
-        await_copies(Path(name) / "data", tiered)
-        consumed = in_turns(
-            lambda: _consumed(bootstrap, tiered, HISTORY),
-            lambda: _consumed(bootstrap, plain, HISTORY),
-            READ_ROUNDS,
         )
         (pid,) = served.broker_pids()
         return [
@@ -118,16 +119,16 @@ def _produced_and_copied(bootstrap: str, topic: str, data: Path) -> float:
     return figure
 
 
-def _p99_ms(bootstrap: str, configs: dict[str, str], copied: Path | None = None) -> float:
+def _p99_ms(bootstrap: str, configs: dict[str, str], data: Path | None = None) -> float:
     """The 99th percentile while the segments of another topic of that kind are copied.
 
-    ``copied`` is the folder of the cluster where the rest of them is copied afterwards.
+    With ``data``, the folder of the brokers' files, it waits for the rest of the copies.
     """
     beside = _topic(bootstrap, configs)
     produce(bootstrap, beside, 1, messages=MESSAGES, value_bytes=VALUE_BYTES, acks=-1)
     found = latencies(bootstrap, _topic(bootstrap, configs), 1, rate=RATE, seconds=SECONDS)
-    if copied is not None:
-        await_copies(copied, beside)
+    if data is not None:
+        await_copies(data, beside)
     return statistics.quantiles(found, n=100)[98]
 
 
@@ -135,6 +136,13 @@ def _consumed(bootstrap: str, topic: str, messages: int) -> float:
     """Megabytes a second."""
     taken = consume(bootstrap, topic, 1, messages=messages)
     return messages * VALUE_BYTES / taken / 1e6
+
+
+def _history(bootstrap: str, configs: dict[str, str]) -> str:
+    """The name of a new topic with HISTORY records, and one before them."""
+    topic = _topic(bootstrap, configs)
+    produce(bootstrap, topic, 1, messages=HISTORY, value_bytes=VALUE_BYTES, acks=-1)
+    return topic
 
 
 def _topic(bootstrap: str, configs: dict[str, str]) -> str:

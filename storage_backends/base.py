@@ -305,7 +305,10 @@ class StorageBackend(ABC):
         return None
 
     def presign_many(self, paths: Sequence[str], seconds: int) -> Sequence[str | None]:
-        """``presign`` for many files, which costs less.  Raises StorageError."""
+        """The URLs of many files, in the order of the paths; a bucket signs many for less.
+
+        Raises StorageError, as ``presign`` does.
+        """
         return [self.presign(path, seconds) for path in paths]
 
     def remove_leftovers(self, folder: str) -> int:

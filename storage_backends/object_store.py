@@ -68,7 +68,7 @@ class ObjectStore(StorageBackend):
         self.url = url
         self._file_system = file_system
         self._root = root.rstrip("/")
-        #: Keys of folders that have had files, as far as this process has seen.
+        #: Keys of folders that have had files, as far as this store has seen.
         self._folders: set[str] = set()
 
     def __repr__(self) -> str:
@@ -133,7 +133,9 @@ class ObjectStore(StorageBackend):
         key = self._file_key(path)
         with self._storage_errors("create", key):
             self._check_folders_above(key)
-            return self._create(key, bytes(data))
+            created = self._create(key, bytes(data))
+        self._folders.discard(key)
+        return created
 
     def put(self, path: str, data: Buffer) -> None:
         key = self._file_key(path)
@@ -149,10 +151,13 @@ class ObjectStore(StorageBackend):
         if len(first) < PART_BYTES:
             with self._storage_errors("write", key):
                 self._upload_whole(key, first)
-            return len(first)
-        whole = chain((first,), parts)
-        del first  # the traceback of an earlier error may hold this frame, and with it the memory
-        return self._upload_parts(key, whole)
+            size = len(first)
+        else:
+            whole = chain((first,), parts)
+            del first  # the traceback of an earlier error may hold this frame and the memory
+            size = self._upload_parts(key, whole)
+        self._folders.discard(key)
+        return size
 
     def presign(self, path: str, seconds: int) -> str | None:
         key = self._file_key(path)
@@ -168,6 +173,7 @@ class ObjectStore(StorageBackend):
             self._file_size(old)
             self._check_writable(new)
             self._call("cp_file", old, new)
+            self._folders.discard(new)
             self._call("rm_file", old)
 
     def delete(self, path: str) -> None:
@@ -204,6 +210,7 @@ class ObjectStore(StorageBackend):
     def _put(self, key: str, data: bytes) -> None:
         self._check_writable(key)
         self._pipe(key, data)
+        self._folders.discard(key)
 
     def _pipe(self, key: str, data: bytes, **how: str) -> None:
         self._call("pipe_file", key, data, seconds_max=transfer_seconds_max(len(data)), **how)
@@ -285,9 +292,8 @@ class ObjectStore(StorageBackend):
         """Check that no parent of an object that is about to be written is a file.
 
         Each look costs two requests to a bucket, so a parent that was a folder is not looked at
-        again before this process writes a file of its name.
+        again before this store writes a file of its name.
         """
-        self._folders.discard(key)
         *folders, _ = key[len(self._root) + 1 :].split("/")
         above = self._root
         for name in folders:

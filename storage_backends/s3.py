@@ -220,8 +220,10 @@ class S3Store(ObjectStore):
     def _is_folder(self, key: str) -> bool:
         bucket, name = _bucket_and_key(key)
         # One request where the kind of a path takes two; few names that are written are folders.
-        page = self._request("list_objects_v2", Bucket=bucket, Prefix=f"{name}/", MaxKeys=1)
-        return bool(page.get("Contents")) and super()._is_folder(key)
+        place: dict[str, Any] = {"Bucket": bucket, "Prefix": f"{name}/", "Delimiter": "/"}
+        page = self._request("list_objects_v2", **place, MaxKeys=1)
+        found = page.get("Contents") or page.get("CommonPrefixes")
+        return bool(found) and super()._is_folder(key)
 
     def _upload_parts(self, key: str, parts: Iterator[Buffer]) -> int:
         with self._storage_errors("write", key):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 
 from sparklog.storage_backends.signed_writes import checksum_of
@@ -227,12 +227,12 @@ class Handler(BaseHTTPRequestHandler):
         start = f"{bucket}/{query.get('prefix', [''])[0]}"
         delimiter = query.get("delimiter", [""])[0]
         found: dict[str, None] = {}
-        for path in sorted(self.store.objects):
+        for path in sorted(map(unquote, self.store.objects)):
             if path.startswith(start):
-                name, _, below = path[len(start) :].partition(delimiter or "\0")
+                name, cut, _ = path[len(start) :].partition(delimiter or "\0")
                 key = (start + name).removeprefix(f"{bucket}/")
-                common = f"<CommonPrefixes><Prefix>{key}{delimiter}</Prefix></CommonPrefixes>"
-                found[common if below else f"<Contents><Key>{key}</Key></Contents>"] = None
+                common = f"<CommonPrefixes><Prefix>{key}{cut}</Prefix></CommonPrefixes>"
+                found[common if cut else f"<Contents><Key>{key}</Key></Contents>"] = None
         return f"<ListBucketResult>{''.join(found)}</ListBucketResult>".encode()
 
     def _listed_uploads(self, bucket: str, prefix: str) -> bytes:

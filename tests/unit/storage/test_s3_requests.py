@@ -336,19 +336,49 @@ def test_folders_that_had_files_are_not_looked_up_again(
     ]
 
 
-def test_a_folder_whose_name_becomes_a_file_is_none_any_more(
-    backend: StorageBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_whose_name_becomes_a_file_is_none_any_more(backend: StorageBackend) -> None:
     for number in (1, 2):
         backend.put(f"t/0/{number}", b"x")
     backend.delete_many(["t/0/1", "t/0/2"])
     backend.put("t/0", b"a file")
     with pytest.raises(StorageError, match=r"t/0/3.*is a file, not a folder"):
         backend.put("t/0/3", b"x")
+
+
+def test_a_folder_that_another_write_has_seen_during_an_upload_of_its_name_is_none(
+    backend: StorageBackend,
+) -> None:
+    def chunks() -> Iterator[bytes]:
+        for number in (1, 2):
+            backend.put(f"t/0/{number}", b"x")
+        yield b"a file"
+
+    backend.upload("t/0", chunks())
+    with pytest.raises(StorageError, match=r"t/0/3.*is a file, not a folder"):
+        backend.put("t/0/3", b"x")
+
+
+def test_few_folders_are_remembered(
+    backend: StorageBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(object_store, "FOLDERS_MAX", 1)
+    assert isinstance(backend, s3.S3Store)
     for name in ("a/b/1", "a/b/2", "a/b/3"):
         backend.put(name, b"x")
+        assert len(backend._folders) <= 1
     assert backend.list("a/b") == ["1", "2", "3"]
+
+
+def test_a_marker_makes_a_folder_and_a_file_with_files_below_is_still_a_file(
+    store: FakeS3, backend: StorageBackend
+) -> None:
+    store.objects |= {"/bucket/remote/marked/": b"", "/bucket/remote/deep/er/1": b""}
+    for folder in ("marked", "deep"):
+        with pytest.raises(StorageError, match=f"{folder}.*not a file"):
+            backend.put(folder, b"x")
+    store.objects |= {"/bucket/remote/both": b"", "/bucket/remote/both/1": b""}
+    backend.put("both", b"x")
+    assert backend.read("both") == b"x"
 
 
 # -- signed URLs
