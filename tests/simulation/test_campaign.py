@@ -79,6 +79,7 @@ PINNED = {
     1020078: "a replica whose old log never had a record was blamed to lead",
     1020395: "a lost log was moved to its broker alone, and nobody accepted the loss",
     1031032: "directories vanished under brokers that had their files open and had not registered",
+    1032553: "a broker that was elected after its power had failed counted as without its disk",
     1031507: "a broker that had not heard that its replica was removed was blamed for its files",
     1011017: "a partition that one replica led from the bucket was given up for ever, unasked",
     1011199: "a replica whose log was lost while a move went on was taken to have copied it",

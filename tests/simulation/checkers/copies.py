@@ -451,9 +451,11 @@ class _Walk:
         copies.holders = {leader}
         if not speechless:
             _end_losses(copies, leader, at)
-        if not unheard and not speechless:
+        if not speechless:
             copies.damaged.discard(leader)
             copies.emptied.discard(leader)
+            if unheard and (death := self._death(leader)) is not None:
+                _damage(copies, death)  # of which the journal hears only later
 
 
 def _end_losses(copies: Copies, broker_id: int, at: int) -> None:
