@@ -5,7 +5,7 @@ limits.  Must not know what the bytes mean; the specifics of S3 are in ``s3``.
 
 An object store has no folders: a folder exists as long as an object has a name below it.  Before a
 write below the root, a check makes sure that no path is both a file and a folder.  That check is
-not safe against races.
+not safe against races, nor against other stores that write a file where this one knew a folder.
 
 fsspec has no common way to stream an object that appears as a whole.  Therefore ``upload`` streams
 to a temporary object, which the store then copies; it takes space for both, and the time limits of

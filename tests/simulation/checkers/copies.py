@@ -423,10 +423,10 @@ class _Walk:
                 "for"
             )
         # Nobody has told the controller that this process, and its disk, are no more.
-        unheard = leader in self._alive and self._death(leader) is not None
+        unheard = self._death(leader) if leader in self._alive else None
         # Of a log that is gone it serves nothing: it leads so that it can say so.
         speechless = leader in copies.emptied and copies.is_lost(leader, at)
-        kept = unheard or speechless or leader not in copies.emptied
+        kept = unheard is not None or speechless or leader not in copies.emptied
         # Of a tiered log that is gone everywhere only the bucket has records, for any replica.  One
         # that was in sync may have an old log of its own; it leads if that never had a record.
         tiered = self._config(copies.log.topic, "remote.storage.enable") == "true"
@@ -451,11 +451,10 @@ class _Walk:
         copies.holders = {leader}
         if not speechless:
             _end_losses(copies, leader, at)
-        if not speechless:
             copies.damaged.discard(leader)
             copies.emptied.discard(leader)
-            if unheard and (death := self._death(leader)) is not None:
-                _damage(copies, death)  # of which the journal hears only later
+            if unheard is not None:
+                _damage(copies, unheard)
 
 
 def _end_losses(copies: Copies, broker_id: int, at: int) -> None:

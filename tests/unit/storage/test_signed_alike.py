@@ -74,13 +74,7 @@ def within_a_second(
 def test_the_urls_of_many_files_are_those_that_the_library_signs(
     store: FakeS3, calls: Calls, more: dict[str, Any], folder: str
 ) -> None:
-    options = {**store.options, **more}
-    if "client_kwargs" in more:
-        options["client_kwargs"] = {
-            **store.options.get("client_kwargs", {}),
-            **more["client_kwargs"],
-        }
-    backend = open_backend(f"s3://{folder}", options)
+    backend = open_backend(f"s3://{folder}", {**store.options, **more})
     many, one_by_one = within_a_second(backend, calls)
     assert many == one_by_one
     assert store.requests == []
